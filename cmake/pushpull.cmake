@@ -1,0 +1,59 @@
+# Settings and helpers that every folder uses.
+
+set(PUSHPULL_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
+
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(GTest REQUIRED)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# Everything lands side by side: core finds its modules in its own directory.
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+
+add_library(pushpull_options INTERFACE)
+target_include_directories(pushpull_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(pushpull_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+if(PUSHPULL_SANITIZE)
+  target_compile_options(pushpull_options INTERFACE -fsanitize=${PUSHPULL_SANITIZE}
+                                                    -fno-omit-frame-pointer)
+  target_link_options(pushpull_options INTERFACE -fsanitize=${PUSHPULL_SANITIZE})
+endif()
+# While parts of core are being written side by side.
+target_link_options(pushpull_options INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
+target_compile_definitions(pushpull_options INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
+                                                      SPDLOG_FMT_EXTERNAL)
+
+# pushpull_module(NAME SOURCES... [LIBS ...]): libNAME.so, opened by core at run time.
+function(pushpull_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} MODULE ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE pushpull_options pushpull ${ARG_LIBS})
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+endfunction()
+
+# pushpull_test(NAME SOURCES... [LIBS ...] [TIMEOUT seconds] [LABELS ...] [CORES n]):
+# one GoogleTest program, one ctest entry.
+function(pushpull_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT;CORES" "SOURCES;LIBS;LABELS;ARGS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE pushpull_options pushpull GTest::gtest GTest::gtest_main
+                                        ${ARG_LIBS})
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_CORES)
+    set(ARG_CORES 1)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_CORES}
+                                          LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,77 @@
+// One schema, four places: command-line flag, environment, YAML file, default (in this order).
+//
+// The schema is a table (config.cc) with, per key: the YAML path ("rendezvous.url" style paths use
+// dots), the environment variable, the type, the default as text, allowed values, and one sentence
+// of help. Everything that shows or checks configuration (this file, `pushpull config`, the JSON
+// Schema, the docs table) reads that table.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/settings.h"
+
+namespace pushpull {
+
+enum class ConfigType { kString, kInt, kBool, kDuration, kBytes, kChoice, kSecret, kStringMap, kStringList };
+
+struct ConfigKey {
+  std::string_view path;          // in YAML
+  std::string_view variable;      // environment; empty where there is none
+  ConfigType type;
+  std::string_view default_text;
+  std::string_view choices;       // "a|b|c" for kChoice
+  std::string_view help;
+};
+// The whole schema, in the order in which it is shown.
+const std::vector<ConfigKey>& config_schema();
+
+// Where a value came from.
+struct ConfigValue {
+  std::string text;
+  std::string origin;  // "flag --backend", "environment MXNET_KVSTORE_BACKEND", "job.yaml:3", "default"
+};
+
+class Config {
+ public:
+  // Environment as a function, so that tests need not touch the real one.
+  using Environment = std::function<std::optional<std::string>(std::string_view)>;
+
+  // `flags`: path -> text. `file`: empty for none (PUSHPULL_CONFIG is looked up by the caller's
+  // environment when empty). Errors name flag, variable, or file:line:column, and for an unknown key
+  // the nearest known one.
+  [[nodiscard]] static Result<Config> load(const std::map<std::string, std::string>& flags,
+                                           const Environment& environment,
+                                           const std::string& file = {});
+
+  const ConfigValue& value(std::string_view path) const;
+  std::string text(std::string_view path) const { return value(path).text; }
+  int64_t integer(std::string_view path) const;
+  bool boolean(std::string_view path) const;
+  Duration duration(std::string_view path) const;
+  size_t bytes(std::string_view path) const;
+  const std::map<std::string, std::string>& map(std::string_view path) const;  // kStringMap
+  const std::vector<std::string>& list(std::string_view path) const;           // kStringList
+
+  // What core works with. Reads secret files. Normalises the backend name (`_` -> `-`, lower case).
+  [[nodiscard]] Result<Settings> settings() const;
+
+ private:
+  std::map<std::string, ConfigValue, std::less<>> values_;
+  std::map<std::string, std::map<std::string, std::string>, std::less<>> maps_;
+  std::map<std::string, std::vector<std::string>, std::less<>> lists_;
+};
+
+// "60s", "1.5s", "200ms", "2m", "1h", plain numbers are seconds.
+[[nodiscard]] Result<Duration> parse_duration(std::string_view text);
+// "4MiB", "64k", "1GB" (powers of two for KiB/MiB/GiB and k/m/g, of ten for KB/MB/GB), plain bytes.
+[[nodiscard]] Result<size_t> parse_bytes(std::string_view text);
+// The known name closest to `name` by edit distance, empty where none is close.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
+
+}  // namespace pushpull

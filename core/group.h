@@ -1,0 +1,49 @@
+// Who belongs to a group, and how its members reach one another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/deadline.h"
+#include "core/error.h"
+#include "core/net/socket.h"
+
+namespace pushpull {
+
+// One process of the group, as it described itself when it joined. Index in Group::members = rank.
+struct Member {
+  int rank = -1;
+  std::string host;               // host name, for people
+  int64_t pid = 0;
+  std::string boot_id;            // same boot id and network namespace: may share memory (not proof)
+  uint64_t network_namespace = 0;  // inode
+  std::string address;            // "host:port" of its listener, numeric; empty where there is none
+};
+
+// Connects authenticated byte streams between members. Every member of the group calls connect()
+// with the same lane at about the same time; the higher rank dials the lower. Retries until the
+// deadline. Wrong or hostile connections are counted, logged and dropped without disturbing it.
+class Mesh {
+ public:
+  virtual ~Mesh() = default;
+  // sockets[r] is connected to member r (non-blocking, CLOEXEC, TCP_NODELAY); invalid for this rank.
+  [[nodiscard]] virtual Result<std::vector<Socket>> connect(int lane, Deadline deadline) = 0;
+};
+
+struct Group {
+  std::string job;          // PUSHPULL_JOB
+  std::string run;          // random id of this start of the job
+  int generation = 0;       // of the group within the run
+  int rank = 0;
+  std::vector<Member> members;
+  std::string secret;       // of the job; for backends that open connections of their own
+  Mesh* mesh = nullptr;     // valid during Backend::connect only; null for MPI and self
+
+  int size() const { return static_cast<int>(members.size()); }
+  // "rank 3 (host node-b, pid 4711)"
+  std::string describe(int rank) const;
+};
+
+}  // namespace pushpull
