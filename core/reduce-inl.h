@@ -11,9 +11,11 @@
 #define PUSHPULL_CORE_REDUCE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -23,6 +25,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr size_t kVectorBytes = 64;  // at most
+// Sums at least this long that go to memory of their own bypass the cache, which saves reading what
+// is overwritten (measured: 102 MB of float32 in 12.7 instead of 17.8 ms; in place nothing).
+inline constexpr size_t kStreamBytes = size_t{8} << 20;
 
 // Types that are added as they are. Signed integers use the unsigned codec: the same bits, and
 // wrapping around is defined.
@@ -30,6 +35,7 @@ template <class T>
 struct PlainCodec {
   using Element = T;
   using Factor = T;
+  static constexpr bool kStreams = true;
   using D = hn::ScalableTag<T>;
   using Sum = hn::Vec<D>;
 
@@ -38,12 +44,14 @@ struct PlainCodec {
   static HWY_INLINE Sum add(Sum a, Sum b) { return hn::Add(a, b); }
   static HWY_INLINE Sum scale(Sum a, Factor factor) { return hn::Mul(a, hn::Set(D(), factor)); }
   static HWY_INLINE void store(Sum a, T* to) { hn::StoreU(a, D(), to); }
+  static HWY_INLINE void stream(Sum a, T* to) { hn::Stream(a, D(), to); }
 };
 
 // Float16 accumulates in float32.
 struct HalfCodec {
   using Element = uint16_t;
   using Factor = float;
+  static constexpr bool kStreams = false;  // no gain measured
   using D = hn::ScalableTag<float>;
   using DU = hn::RebindToUnsigned<D>;
   using DI = hn::RebindToSigned<D>;
@@ -111,6 +119,7 @@ struct HalfCodec {
 struct BrainCodec {
   using Element = uint16_t;
   using Factor = float;
+  static constexpr bool kStreams = false;  // no gain measured
   using D = hn::ScalableTag<float>;
   using DU = hn::RebindToUnsigned<D>;
   using V = hn::Vec<D>;
@@ -178,12 +187,22 @@ struct Padded {
   }
 };
 
-template <class C>
-void AddKernel(void* out, const void* a, const void* b, size_t count) {
-  using E = typename C::Element;
-  auto* const o = static_cast<E*>(out);
-  const auto* const x = static_cast<const E*>(a);
-  const auto* const y = static_cast<const E*>(b);
+template <class C, bool kStream>
+HWY_INLINE void put(typename C::Sum sum, typename C::Element* to) {
+  if constexpr (kStream)
+    C::stream(sum, to);
+  else
+    C::store(sum, to);
+}
+
+// Elements before the first vector boundary, from where on a long sum may be streamed.
+template <class E>
+HWY_INLINE size_t elements_to_boundary(const E* p) {
+  return (kVectorBytes - reinterpret_cast<uintptr_t>(p) % kVectorBytes) % kVectorBytes / sizeof(E);
+}
+
+template <class C, bool kStream, class E = typename C::Element>
+void AddRange(E* o, const E* x, const E* y, size_t count) {
   const size_t step = C::step();
   size_t i = 0;
   for (; i + 4 * step <= count; i += 4 * step) {
@@ -191,10 +210,10 @@ void AddKernel(void* out, const void* a, const void* b, size_t count) {
     const auto s1 = C::add(C::load(x + i + step), C::load(y + i + step));
     const auto s2 = C::add(C::load(x + i + 2 * step), C::load(y + i + 2 * step));
     const auto s3 = C::add(C::load(x + i + 3 * step), C::load(y + i + 3 * step));
-    C::store(s0, o + i);
-    C::store(s1, o + i + step);
-    C::store(s2, o + i + 2 * step);
-    C::store(s3, o + i + 3 * step);
+    put<C, kStream>(s0, o + i);
+    put<C, kStream>(s1, o + i + step);
+    put<C, kStream>(s2, o + i + 2 * step);
+    put<C, kStream>(s3, o + i + 3 * step);
   }
   for (; i + step <= count; i += step) C::store(C::add(C::load(x + i), C::load(y + i)), o + i);
   if (i == count) return;
@@ -207,13 +226,30 @@ void AddKernel(void* out, const void* a, const void* b, size_t count) {
 }
 
 template <class C>
-void AddAllKernel(void* out, const void* const* in, size_t inputs, size_t count) {
+void AddKernel(void* out, const void* a, const void* b, size_t count) {
   using E = typename C::Element;
   auto* const o = static_cast<E*>(out);
+  const auto* const x = static_cast<const E*>(a);
+  const auto* const y = static_cast<const E*>(b);
+  if constexpr (C::kStreams) {
+    if (count * sizeof(E) >= kStreamBytes && out != a && out != b) {
+      const size_t head = elements_to_boundary(o);
+      AddRange<C, false>(o, x, y, head);
+      AddRange<C, true>(o + head, x + head, y + head, count - head);
+      hwy::FlushStream();
+      return;
+    }
+  }
+  AddRange<C, false>(o, x, y, count);
+}
+
+// Elements [first, last) of every input.
+template <class C, bool kStream, class E = typename C::Element>
+void AddAllRange(E* o, const void* const* in, size_t inputs, size_t first, size_t last) {
   const auto input = [in](size_t k) { return static_cast<const E*>(in[k]); };
   const size_t step = C::step();
-  size_t i = 0;
-  for (; i + 4 * step <= count; i += 4 * step) {
+  size_t i = first;
+  for (; i + 4 * step <= last; i += 4 * step) {
     const E* from = input(0) + i;
     auto s0 = C::load(from);
     auto s1 = C::load(from + step);
@@ -226,23 +262,38 @@ void AddAllKernel(void* out, const void* const* in, size_t inputs, size_t count)
       s2 = C::add(s2, C::load(from + 2 * step));
       s3 = C::add(s3, C::load(from + 3 * step));
     }
-    C::store(s0, o + i);
-    C::store(s1, o + i + step);
-    C::store(s2, o + i + 2 * step);
-    C::store(s3, o + i + 3 * step);
+    put<C, kStream>(s0, o + i);
+    put<C, kStream>(s1, o + i + step);
+    put<C, kStream>(s2, o + i + 2 * step);
+    put<C, kStream>(s3, o + i + 3 * step);
   }
-  for (; i + step <= count; i += step) {
+  for (; i + step <= last; i += step) {
     auto sum = C::load(input(0) + i);
     for (size_t k = 1; k < inputs; ++k) sum = C::add(sum, C::load(input(k) + i));
     C::store(sum, o + i);
   }
-  if (i == count) return;
+  if (i == last) return;
   Padded<E> rest;
-  auto sum = C::load(rest.fill(input(0) + i, count - i));
-  for (size_t k = 1; k < inputs; ++k)
-    sum = C::add(sum, C::load(rest.fill(input(k) + i, count - i)));
+  auto sum = C::load(rest.fill(input(0) + i, last - i));
+  for (size_t k = 1; k < inputs; ++k) sum = C::add(sum, C::load(rest.fill(input(k) + i, last - i)));
   C::store(sum, rest.data);
-  std::memcpy(o + i, rest.data, (count - i) * sizeof(E));
+  std::memcpy(o + i, rest.data, (last - i) * sizeof(E));
+}
+
+template <class C>
+void AddAllKernel(void* out, const void* const* in, size_t inputs, size_t count) {
+  using E = typename C::Element;
+  auto* const o = static_cast<E*>(out);
+  if constexpr (C::kStreams) {
+    if (count * sizeof(E) >= kStreamBytes && std::find(in, in + inputs, out) == in + inputs) {
+      const size_t head = elements_to_boundary(o);
+      AddAllRange<C, false>(o, in, inputs, 0, head);
+      AddAllRange<C, true>(o, in, inputs, head, count);
+      hwy::FlushStream();
+      return;
+    }
+  }
+  AddAllRange<C, false>(o, in, inputs, 0, count);
 }
 
 template <class C>

@@ -297,6 +297,25 @@ TEST_P(ReduceTest, AddAllRoundsOnceAndInOrder) {
   }
 }
 
+// Long enough for the way around the cache; starts and ends off a vector boundary.
+TEST_P(ReduceTest, LongSums) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kUint8}) {
+    const size_t count = (size_t{8} << 20) / size_of(dtype) + 77;
+    Bytes pattern = random_values(dtype, 1021, random_);
+    std::vector<Bytes> in(3, Bytes(count * size_of(dtype)));
+    for (size_t k = 0; k < in.size(); ++k)
+      for (size_t i = 0; i < in[k].size(); ++i) in[k][i] = pattern[(i + 8 * k) % pattern.size()];
+    Range out(dtype, Bytes(in[0].size()), 3);
+    add(dtype, out.data(), in[0].data(), in[1].data(), count);
+    EXPECT_TRUE(same_values(dtype, out.data(), reference_sum(dtype, {in[0], in[1]}, count), count));
+    EXPECT_TRUE(out.guards_intact());
+    const void* pointers[] = {in[0].data(), in[1].data(), in[2].data()};
+    add_all(dtype, out.data(), pointers, count);
+    EXPECT_TRUE(same_values(dtype, out.data(), reference_sum(dtype, in, count), count));
+    EXPECT_TRUE(out.guards_intact());
+  }
+}
+
 TEST_P(ReduceTest, ScaleMatchesTheReference) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
     for (double factor : {1.0, 0.25, 1.0 / 3, -1e-5, 7e4, 0.0}) {
