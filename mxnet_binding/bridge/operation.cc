@@ -95,18 +95,15 @@ void Operation::run_with_start(void* context, void* on_start, void* on_complete,
 }
 
 void Operation::begin() {
-  if (auto located = locate(); !located) {
-    withdraw(located.error().message.c_str());
-    settled_ = true;
-    complete(&located.error());
-    return;
-  }
   settled_ = true;
+  if (auto located = locate(); !located) return refuse(located.error());
   const int code = exchange();  // *this may be gone when it returns 0
-  if (code != 0) {
-    const Failure failure = core_failure(code);
-    complete(&failure);
-  }
+  if (code != 0) refuse(core_failure(code));
+}
+
+void Operation::refuse(const Failure& failure) {
+  withdraw(failure.message.c_str());
+  complete(&failure);
 }
 
 Result<void> Operation::locate() {
@@ -151,6 +148,8 @@ void Operation::done(void* operation, int code, const char* message) {
     return;
   }
   const Failure failure{code, message, false};
+  // Core may have refused the call before it took the number; where it did take it, this does nothing.
+  if (code == PUSHPULL_INVALID_ARGUMENT) self->withdraw(message);
   if (pushpull_failure(self->store_->core()) != 0) {
     // A matched MPI receive cannot be called back: it may write long after the group has failed.
     self->in_.leak();

@@ -37,6 +37,7 @@ class Operation {
   [[nodiscard]] Result<void> locate();
   [[nodiscard]] int exchange();
   void complete(const Failure* failure);
+  void refuse(const Failure& failure);  // withdraw and complete
   void withdraw(const char* reason);
   const char* name() const;
   // `in` and `out` share an engine variable, or are one array.

@@ -34,7 +34,6 @@ class CollectiveStore(KVStoreBase):
     def __init__(self):
         self._names = {}
         self._thread = threading.get_ident()
-        self._barriers = threading.Lock()
         self._bridge = Bridge.open()
         self._channel = self._bridge.connect(self.requested_type)
         self._start_pushpull = self._channel.pushpull
@@ -149,13 +148,9 @@ class CollectiveStore(KVStoreBase):
 
     def barrier(self):
         """Waits until all earlier calls of all workers are done."""
-        self._channel.raise_if_closed()
-        with self._barriers:
-            while not self._channel.idle(_SLICE_MS):
+        with self._channel.barrier() as reached:
+            while not reached(_SLICE_MS):
                 pass
-            with self._channel.barrier() as reached:
-                while not reached(_SLICE_MS):
-                    pass
 
     def close(self):
         """Leaves the group in good order, after the calls made so far. Closing twice is fine.
