@@ -6,8 +6,8 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kMaxAhead = 1u << 20;   // call numbers of one key
-constexpr size_t kMaxPlaces = 16u << 20;   // of all keys
+constexpr uint64_t kMaxAhead = 1u << 20;  // call numbers of one key
+constexpr size_t kMaxPlaces = 16u << 20;  // of all keys
 
 }  // namespace
 
@@ -43,7 +43,10 @@ Slot CallTable::open(uint32_t key, uint64_t number, Clock::time_point now) {
   Call& call = calls_[slot];
   auto deviants = std::move(call.deviants);
   deviants.clear();
-  call = {.number = number, .key = key, .since = now, .next_warning = now,
+  call = {.number = number,
+          .key = key,
+          .since = now,
+          .next_warning = now,
           .deviants = std::move(deviants)};
   call.older = newest_;
   (newest_ == kNoCall ? oldest_ : calls_[newest_].newer) = slot;

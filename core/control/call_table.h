@@ -1,7 +1,8 @@
-// The calls that are open: announced by some rank, and neither cut into batches to the end nor failed.
+// The calls that are open: announced by some rank, and neither cut into batches to the end nor
+// failed.
 //
-// Dense and pooled: in the steady state nothing is hashed or allocated. A call is found by its key's number
-// and its own; the calls of a key end in any order.
+// Dense and pooled: in the steady state nothing is hashed or allocated. A call is found by its
+// key's number and its own; the calls of a key end in any order.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +22,18 @@ inline constexpr Slot kEndedCall = ~Slot{0} - 1;  // over: it counts as made on 
 struct Call {
   uint64_t number = 0;
   uint32_t key = 0;
-  uint32_t announced = 0;      // by how many ranks
-  uint32_t variant = 0;        // signature of whoever came first
-  int32_t priority = 0;        // rank 0's
-  bool ready = false;          // every rank has announced it
-  bool facing = false;         // see Coordinator::State::note_facing
-  uint64_t begin = 0;          // where the next piece starts
+  uint32_t announced = 0;  // by how many ranks
+  uint32_t variant = 0;    // signature of whoever came first
+  int32_t priority = 0;    // rank 0's
+  bool ready = false;      // every rank has announced it
+  bool facing = false;     // see Coordinator::State::note_facing
+  uint64_t begin = 0;      // where the next piece starts
   Clock::time_point since{};
   Clock::time_point next_warning{};
-  Slot older = kNoCall;        // neighbours in the list of waiting calls
+  Slot older = kNoCall;  // neighbours in the list of waiting calls
   Slot newer = kNoCall;
-  std::vector<std::pair<int, uint32_t>> deviants;  // (rank, variant) where it is another than `variant`
+  std::vector<std::pair<int, uint32_t>>
+      deviants;  // (rank, variant) where it is another than `variant`
 };
 
 class CallTable {
@@ -59,9 +61,7 @@ class CallTable {
 
   Call& operator[](Slot slot) { return calls_[slot]; }
   const Call& operator[](Slot slot) const { return calls_[slot]; }
-  std::span<const uint64_t> announcers(Slot slot) const {
-    return {&bits_[slot * words_], words_};
-  }
+  std::span<const uint64_t> announcers(Slot slot) const { return {&bits_[slot * words_], words_}; }
   std::vector<int> missing(Slot slot) const;
   bool has_announced(Slot slot, int rank) const { return has_rank(announcers(slot), rank); }
 
@@ -91,9 +91,9 @@ class CallTable {
   size_t words_;
   std::vector<Window> windows_;  // by key
   std::vector<Call> calls_;
-  std::vector<uint64_t> bits_;   // words_ per call: who has announced it
+  std::vector<uint64_t> bits_;  // words_ per call: who has announced it
   std::vector<Slot> free_;
-  size_t places_ = 0;            // over all windows
+  size_t places_ = 0;  // over all windows
   // Announcements per rank minus those of calls that ended with ranks missing; the ends of complete
   // calls are counted once for all.
   std::vector<uint64_t> marks_;

@@ -9,8 +9,10 @@
 namespace pushpull {
 namespace {
 
-// What a rank may have announced without its being over: bounds rank 0's memory, not any real model.
-constexpr uint64_t kMaxOpenCalls = 1u << 20;
+// Calls that are announced and not over, of one rank and of all: bounds rank 0's memory, not any
+// real model.
+constexpr uint64_t kMaxOpenOfRank = 1u << 20;
+constexpr uint64_t kMaxOpen = 2 * kMaxOpenOfRank;
 
 // The stall clock's first alarm: the earlier of both limits, where 0 is never.
 Duration first_alarm(const CoordinatorOptions& o) {
@@ -91,7 +93,8 @@ bool Coordinator::all_left() const {
 
 void Coordinator::receive(int rank, const FromRank& message, Clock::time_point now) {
   State& s = *state_;
-  if (!s.is_open() || !s.valid(rank) || !s.at(rank).joined || s.at(rank).lost) return;
+  if (!s.is_open() || !s.valid(rank) || !s.at(rank).joined) return;
+  if (s.at(rank).lost || s.at(rank).farewelled) return;
   s.liveness.awake(now);
   s.liveness.heard(rank, now);
   const bool any_time =
@@ -207,8 +210,8 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
                                 keys.describe_call(key, number)));
     return false;
   }
-  if (calls.open_of(rank) > kMaxOpenCalls) {
-    malformed(rank, fmt::format("more than {} of its calls are open", kMaxOpenCalls));
+  if (calls.open_of(rank) > kMaxOpenOfRank || calls.open_count() > kMaxOpen) {
+    malformed(rank, fmt::format("it has {} calls open, too many", calls.open_of(rank)));
     return false;
   }
   if (rank == 0) calls[slot].priority = announcement.priority;

@@ -63,8 +63,8 @@ void Coordinator::State::fail_mismatched(Slot slot) {
   fail_call(call.key, call.number, ErrorCode::kMismatch, culprit, std::move(message));
 }
 
-// A pushpull and a broadcast of one key that between them have every rank will wait for ever, unless the
-// ranks only came in different order: they get a while.
+// A pushpull and a broadcast of one key that between them have every rank will wait for ever,
+// unless the ranks only came in different order: they get a while.
 void Coordinator::State::note_facing(uint32_t key, Time now) {
   const uint32_t other = keys[key].other;
   if (other == kNoKey || !calls.any_open(other)) return;
@@ -116,9 +116,9 @@ void Coordinator::State::fail_facing(const Facing& facing) {
     std::vector<int> who;
     for (int r = 0; r < options.size; ++r)
       if (has_rank(announcers, r)) who.push_back(r);
-    sides.emplace_back(who, fmt::format("{} called {} (call {})", ranks_phrase(who),
-                                        to_string(keys[facing.keys[side]].kind),
-                                        facing.calls[side]));
+    sides.emplace_back(who,
+                       fmt::format("{} called {} (call {})", ranks_phrase(who),
+                                   to_string(keys[facing.keys[side]].kind), facing.calls[side]));
   }
   std::sort(sides.begin(), sides.end());
   message += sides[0].second + ", " + sides[1].second;
@@ -138,7 +138,8 @@ void Coordinator::State::watch_stall(Time since) {
 void Coordinator::State::judge_stalls(Time now) {
   if (now < stall_check) return;
   stall_check = Time::max();
-  // What becomes due within a moment goes with the rest: a rank that hangs stalls many calls at once.
+  // What becomes due within a moment goes with the rest: a rank that hangs stalls many calls at
+  // once.
   const auto soon = now + std::min<Duration>(std::chrono::seconds(1), options.stall_warning / 8);
   const bool warns = options.stall_warning > Duration::zero();
   const bool fails = options.stall_timeout > Duration::zero();
@@ -171,8 +172,7 @@ void Coordinator::State::judge_stalls(Time now) {
     const Call& call = calls[slot];
     const auto missing = calls.missing(slot);
     fail_call(call.key, call.number, ErrorCode::kTimeout, missing.size() == 1 ? missing[0] : -1,
-              keys.describe_call(call.key, call.number) +
-                  waits_for(slot, options.stall_timeout));
+              keys.describe_call(call.key, call.number) + waits_for(slot, options.stall_timeout));
   }
 }
 
@@ -181,7 +181,8 @@ std::string Coordinator::State::waits_for(Slot slot, Duration waited) const {
                      ranks_with_hosts(calls.missing(slot), members));
 }
 
-// One line for all calls that wait for the same ranks; the next one when they have waited twice as long.
+// One line for all calls that wait for the same ranks; the next one when they have waited twice as
+// long.
 void Coordinator::State::warn_stalled(const std::vector<Slot>& slots, Time now) {
   constexpr size_t kMaxNamed = 8;
   std::string text;

@@ -114,8 +114,8 @@ struct Coordinator::State {
   KeyTable keys;
   CallTable calls;
   Batcher batcher;
-  uint64_t cut = 0;              // last batch cut
-  uint64_t running = 0;          // last batch that rank 0 started
+  uint64_t cut = 0;                // last batch cut
+  uint64_t running = 0;            // last batch that rank 0 started
   ToRank batch_message = Batch{};  // reused: its memory stays
   std::array<CutBatch, 4> recent;  // batch n at n mod size
 
@@ -126,8 +126,8 @@ struct Coordinator::State {
   Duration stall_first{};          // the earlier of warning and timeout
   Liveness liveness;
   Time next_heartbeat = Time::max();
-  std::vector<int> leavers;        // in the order of their goodbyes
-  size_t unanswered = 0;           // leavers without farewell
+  std::vector<int> leavers;  // in the order of their goodbyes
+  size_t unanswered = 0;     // leavers without farewell
   std::optional<Error> verdict;
 };
 

@@ -10,6 +10,7 @@ void Liveness::start(Clock::time_point now) {
 }
 
 void Liveness::awake(Clock::time_point now) {
+  if (timeout_ <= Duration::zero()) return;
   if (awake_ && now - *awake_ > timeout_ / 2) {
     const auto credit = now - timeout_ / 2;
     for (Rank& r : ranks_) r.last = std::max(r.last, credit);

@@ -83,7 +83,7 @@ Result<void> RedisServer::write_config() const {
   } else {
     fmt::print(config, "port {}\n", port_);
   }
-  if (!options_.password.empty()) fmt::print(config, "requirepass {}\n", options_.password);
+  if (!options_.password.empty()) fmt::print(config, "requirepass \"{}\"\n", options_.password);
   for (const std::string& line : options_.config) fmt::print(config, "{}\n", line);
   config.close();
   if (!config) return fail(ErrorCode::kUnavailable, "cannot write " + file("redis.conf"));

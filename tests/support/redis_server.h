@@ -29,6 +29,7 @@ class RedisServer {
   uint16_t port() const { return port_; }
   // "redis://127.0.0.1:port", without user and password.
   std::string url() const;
+  const std::string& password() const { return options_.password; }
   const std::string& directory() const { return directory_.path(); }
 
   // What redis-cli prints for a command, without the last line end.

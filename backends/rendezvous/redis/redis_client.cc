@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr Duration kAttempt = 2s;  // connecting, login and answer together
 constexpr Duration kFirstPause = 10ms;
 constexpr Duration kLongestPause = 500ms;
-constexpr Duration kTlsProbe = 500ms;
+constexpr Duration kTlsProbe = 300ms;
 
 Deadline at_most(Duration duration, Deadline deadline) {
   return std::min(deadline_in(duration), deadline);
