@@ -18,9 +18,9 @@ struct DTypeRow {
   size_t size;
 };
 constexpr DTypeRow kDTypes[] = {
-    {0, 0, "float32", 4}, {1, 1, "float64", 8}, {2, 2, "float16", 2}, {3, 3, "uint8", 1},
-    {4, 4, "int32", 4},   {5, 5, "int8", 1},    {6, 6, "int64", 8},   {12, 7, "bfloat16", 2},
-    {7, -1, "bool", 1},
+    {0, 0, "float32", 4}, {1, 1, "float64", 8},   {2, 2, "float16", 2},
+    {3, 3, "uint8", 1},   {4, 4, "int32", 4},     {5, 5, "int8", 1},
+    {6, 6, "int64", 8},   {12, 7, "bfloat16", 2}, {7, -1, "bool", 1},
 };
 
 const DTypeRow* row_of_mxnet(int dtype) {
@@ -185,8 +185,8 @@ Result<void*> ArrayRef::pointer(NDArrayHandle handle) const {
 Result<void*> ArrayRef::data(bool exclusive) {
   auto direct = pointer(handle_);
   if (direct) return direct;
-  // The one reason for which MXNet refuses here is oneDNN's layout. MXNDArrayGetData would convert it
-  // too, but by an engine operation that would wait for the one we are in.
+  // The one reason for which MXNet refuses here is oneDNN's layout. MXNDArrayGetData would convert
+  // it too, but by an engine operation that would wait for the one we are in.
   return reordered(exclusive, direct.error());
 }
 
@@ -201,9 +201,9 @@ Result<void*> ArrayRef::reordered(bool exclusive, const Failure& failure) {
       return pointer(reordered_->array.bytes);
     }
   } catch (const std::exception& error) {
-    return fail(PUSHPULL_INVALID_ARGUMENT,
-                std::string("MXNet could not bring an array into its default layout: ") +
-                    error.what());
+    return fail(
+        PUSHPULL_INVALID_ARGUMENT,
+        std::string("MXNet could not bring an array into its default layout: ") + error.what());
   }
   return fail(failure);
 }

@@ -19,9 +19,9 @@ struct ArrayInfo {
   size_t bytes() const;
 };
 
-// Fails with a sentence that says what to use instead for sparse arrays, dtypes that are not exchanged,
-// and arrays without a shape yet. Must run on the thread that uses the array in Python: MXNet reads
-// shapes by thread-local rules.
+// Fails with a sentence that says what to use instead for sparse arrays, dtypes that are not
+// exchanged, and arrays without a shape yet. Must run on the thread that uses the array in Python:
+// MXNet reads shapes by thread-local rules.
 [[nodiscard]] Result<ArrayInfo> describe(const MxnetLibrary& library, NDArrayHandle handle);
 
 // "float32 (3, 4)"
@@ -49,9 +49,9 @@ class ArrayRef {
   // The array is never freed.
   void leak();
 
-  // Where the elements are. Only inside an engine operation that declared the array; `exclusive` if it
-  // declared it as written. Brings the array into the default layout where it is not: in place if
-  // exclusive, else in a copy that lives as long as this reference.
+  // Where the elements are. Only inside an engine operation that declared the array; `exclusive` if
+  // it declared it as written. Brings the array into the default layout where it is not: in place
+  // if exclusive, else in a copy that lives as long as this reference.
   [[nodiscard]] Result<void*> data(bool exclusive);
 
  private:

@@ -1,8 +1,8 @@
 /* The C interface of libpushpull_mxnet: calls of a KVStore as operations of MXNet's engine.
  *
- * Functions return 0 on success, else a code of core/c_api.h; pushpull_bridge_last_error() then has the
- * sentence for the calling thread. Array arguments are NDArrayHandles of the MXNet that was opened; they
- * are used during the call only. Handles may be used from any thread. */
+ * Functions return 0 on success, else a code of core/c_api.h; pushpull_bridge_last_error() then has
+ * the sentence for the calling thread. Array arguments are NDArrayHandles of the MXNet that was
+ * opened; they are used during the call only. Handles may be used from any thread. */
 #pragma once
 
 #include "core/c_api.h"
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-typedef struct PushPullBridge PushPullBridge;           /* to one loaded MXNet */
+typedef struct PushPullBridge PushPullBridge; /* to one loaded MXNet */
 typedef struct PushPullBridgedStore PushPullBridgedStore;
 typedef struct PushPullBridgedBarrier PushPullBridgedBarrier;
 
@@ -27,7 +27,8 @@ PUSHPULL_API int pushpull_bridge_last_error_restartable(void);
 PUSHPULL_API int pushpull_bridge_open(const char* libmxnet, PushPullBridge** bridge);
 /* Whether MXNet lays out arrays as the bridge believes. `view`: a slice of `base`; `other`: another
  * array of the same shape. */
-PUSHPULL_API int pushpull_bridge_verify(PushPullBridge* bridge, void* base, void* view, void* other);
+PUSHPULL_API int pushpull_bridge_verify(PushPullBridge* bridge, void* base, void* view,
+                                        void* other);
 PUSHPULL_API void pushpull_bridge_free(PushPullBridge* bridge);
 
 /* `store` stays the caller's and must outlive the operations; see pushpull_bridge_idle().
@@ -50,15 +51,15 @@ PUSHPULL_API int pushpull_bridge_idle(PushPullBridgedStore* bridged, int millise
 /* 1 once an operation has failed: the engine may hold an error that nobody has read. */
 PUSHPULL_API int pushpull_bridge_handed_over_errors(PushPullBridgedStore* bridged);
 
-
 /* Takes part in the group's next barrier. wait: 0 when it is done, PUSHPULL_BRIDGE_PENDING after
  * `milliseconds`, or its error. It may be freed at any time. */
 PUSHPULL_API int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedBarrier** barrier);
 PUSHPULL_API int pushpull_bridge_barrier_wait(PushPullBridgedBarrier* barrier, int milliseconds);
 PUSHPULL_API void pushpull_bridge_barrier_free(PushPullBridgedBarrier* barrier);
 
-/* The process will end with this code where it would have ended with 0 or 1: for failures that come to
- * light when nothing can raise them any more. Everything that runs at exit in Python still runs. */
+/* The process will end with this code where it would have ended with 0 or 1: for failures that come
+ * to light when nothing can raise them any more. Everything that runs at exit in Python still runs.
+ */
 PUSHPULL_API void pushpull_bridge_exit_with(int code);
 
 #ifdef __cplusplus

@@ -7,8 +7,8 @@
 namespace pushpull::bridge {
 namespace {
 
-constexpr int kOldest = 10600;     // the first with MXShallowCopyNDArray
-constexpr int kTooNew = 20100;     // beyond the 2.0 line nothing was looked at
+constexpr int kOldest = 10600;  // the first with MXShallowCopyNDArray
+constexpr int kTooNew = 20100;  // beyond the 2.0 line nothing was looked at
 
 std::string version_text(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +

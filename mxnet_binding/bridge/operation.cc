@@ -76,8 +76,8 @@ Result<void> Operation::push(std::unique_ptr<Operation> operation,
       function, owned_by_engine, [](void* param) { delete static_cast<Operation*>(param); }, &kCpu,
       reads, num_reads, writes, 1, &kCpuPrioritized, priority, name, false);
   if (pushed != 0) {
-    return fail(PUSHPULL_ABORTED, std::string("MXNet's engine did not take the operation: ") +
-                                      library.last_error());
+    return fail(PUSHPULL_ABORTED,
+                std::string("MXNet's engine did not take the operation: ") + library.last_error());
   }
   return {};
 }
@@ -148,7 +148,8 @@ void Operation::done(void* operation, int code, const char* message) {
     return;
   }
   const Failure failure{code, message, false};
-  // Core may have refused the call before it took the number; where it did take it, this does nothing.
+  // Core may have refused the call before it took the number; where it did take it, this does
+  // nothing.
   if (code == PUSHPULL_INVALID_ARGUMENT) self->withdraw(message);
   if (pushpull_failure(self->store_->core()) != 0) {
     // A matched MPI receive cannot be called back: it may write long after the group has failed.

@@ -11,8 +11,9 @@
 
 namespace pushpull::bridge {
 
-// The engine owns it from push() on and deletes it when it is over, whether it ever ran or not. One that
-// never ran (its input failed, or MXNet shuts down) is withdrawn, so that the other ranks do not wait.
+// The engine owns it from push() on and deletes it when it is over, whether it ever ran or not. One
+// that never ran (its input failed, or MXNet shuts down) is withdrawn, so that the other ranks do
+// not wait.
 class Operation {
  public:
   // The arrays are referenced until the operation ends.

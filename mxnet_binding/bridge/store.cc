@@ -10,8 +10,8 @@ namespace {
 
 Result<void> check_pair(const char* key, const ArrayInfo& in, const ArrayInfo& out) {
   if (in.dtype == out.dtype && in.shape == out.shape) return {};
-  return fail(PUSHPULL_INVALID_ARGUMENT, std::string("key ") + key + ": value is " +
-                                             to_string(in) + " but out is " + to_string(out) +
+  return fail(PUSHPULL_INVALID_ARGUMENT, std::string("key ") + key + ": value is " + to_string(in) +
+                                             " but out is " + to_string(out) +
                                              "; they must be alike");
 }
 
@@ -38,7 +38,8 @@ Result<void> BridgedStore::check(const char* key, NDArrayHandle array) const {
 
 Result<ArrayInfo> BridgedStore::inspect(const char* key, NDArrayHandle array) const {
   auto info = describe(*library_, array);
-  if (!info) return fail(info.error().code, std::string("key ") + key + ": " + info.error().message);
+  if (!info)
+    return fail(info.error().code, std::string("key ") + key + ": " + info.error().message);
   if (!info->on_host) return fail(kNotOnHost, {});
   return info;
 }
@@ -78,7 +79,8 @@ const KeyNames& BridgedStore::names_of(const char* key) {
   auto found = names_.find(std::string_view(key));
   if (found == names_.end()) {
     const std::string text(key);
-    auto names = std::make_unique<KeyNames>(KeyNames{text, "pushpull:" + text, "broadcast:" + text});
+    auto names =
+        std::make_unique<KeyNames>(KeyNames{text, "pushpull:" + text, "broadcast:" + text});
     found = names_.emplace(text, std::move(names)).first;
   }
   return *found->second;

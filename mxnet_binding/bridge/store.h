@@ -26,21 +26,21 @@ struct CallOptions {
   int priority = 0;  // larger first
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;      // of a broadcast
+  int root = 0;  // of a broadcast
 };
 
 // Thread-safe. Shared with the operations that the engine still holds.
 class BridgedStore : public std::enable_shared_from_this<BridgedStore> {
  public:
-  // `store` is borrowed; it may be freed once idle() said true after the last call. `immediate`: the
-  // engine runs an operation while it is pushed (NaiveEngine), where an error must be returned at once
-  // because that engine forgets it.
+  // `store` is borrowed; it may be freed once idle() said true after the last call. `immediate`:
+  // the engine runs an operation while it is pushed (NaiveEngine), where an error must be returned
+  // at once because that engine forgets it.
   BridgedStore(std::shared_ptr<const MxnetLibrary> library, PushPullStore* store, bool immediate);
 
-  // Start an exchange that reads `in` and writes `out` (the same handle: in place), and return at once;
-  // the engine runs it when the arrays are ready. Fail with kNotOnHost unless both are in host memory.
-  // An error that comes later is raised where `out` is read. Errors of the group are returned by every
-  // later call too.
+  // Start an exchange that reads `in` and writes `out` (the same handle: in place), and return at
+  // once; the engine runs it when the arrays are ready. Fail with kNotOnHost unless both are in
+  // host memory. An error that comes later is raised where `out` is read. Errors of the group are
+  // returned by every later call too.
   [[nodiscard]] Result<void> pushpull(const char* key, NDArrayHandle in, NDArrayHandle out,
                                       const CallOptions& options);
   [[nodiscard]] Result<void> broadcast(const char* key, NDArrayHandle value, NDArrayHandle out,
@@ -72,8 +72,8 @@ class BridgedStore : public std::enable_shared_from_this<BridgedStore> {
   PushPullStore* const store_;
   const bool immediate_;
 
-  // A call's number and its place in the engine are taken in one step: with two threads on one key they
-  // could end up in opposite orders on two ranks.
+  // A call's number and its place in the engine are taken in one step: with two threads on one key
+  // they could end up in opposite orders on two ranks.
   std::mutex order_;
   std::map<std::string, std::unique_ptr<KeyNames>, std::less<>> names_;
 
