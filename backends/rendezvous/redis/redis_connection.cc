@@ -56,8 +56,8 @@ bool wait_ready(int fd, short events, Deadline deadline) {
   }
 }
 
-Attempt<Opened> open_socket(const RedisTarget& target, Resolver& resolver,
-                            const Question& question, Deadline deadline) {
+Attempt<Opened> open_socket(const RedisTarget& target, Resolver& resolver, const Question& question,
+                            Deadline deadline) {
   const auto addresses = resolver.resolve(target.host, target.port, deadline);
   if (!addresses) {
     return tl::unexpected(unresolved_fault(question, target.host, addresses.error()));

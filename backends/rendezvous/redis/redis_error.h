@@ -15,9 +15,9 @@ namespace pushpull::redis {
 // What went wrong in one attempt, and what that means for the next.
 struct Fault {
   Error error;
-  bool retry = false;        // another attempt may go better
-  bool reconnect = true;     // the connection cannot be used any more
-  std::string_view advice{}; // what to do where retrying did not help; may be empty
+  bool retry = false;         // another attempt may go better
+  bool reconnect = true;      // the connection cannot be used any more
+  std::string_view advice{};  // what to do where retrying did not help; may be empty
 
   // It was given no time to become another outcome. Such errors have the code Timeout, others not.
   bool timed_out() const { return error.code() == ErrorCode::kTimeout; }
@@ -28,10 +28,10 @@ using Attempt = tl::expected<T, Fault>;
 
 // What was asked of whom; for sentences.
 struct Question {
-  std::string server;         // "redis://host:6379/0"
-  std::string user;           // empty: "default"
-  std::string_view command{}; // "GET"
-  std::string_view inner{};   // the commands inside a script
+  std::string server;          // "redis://host:6379/0"
+  std::string user;            // empty: "default"
+  std::string_view command{};  // "GET"
+  std::string_view inner{};    // the commands inside a script
   std::string_view key{};
 };
 
