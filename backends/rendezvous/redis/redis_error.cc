@@ -164,9 +164,11 @@ Fault odd_reply_fault(const Question& question) {
                             question.server, question.command))};
 }
 
-Fault unresolved_fault(const Question& question, std::string_view host, std::string_view reason) {
-  return {Error(kUnavailable, fmt::format("the host name '{}' of {} cannot be resolved ({})", host,
-                                          question.server, reason)),
+Fault unresolved_fault(const Question& question, std::string_view host,
+                       const Resolver::Failure& failure) {
+  return {Error(failure.timed_out ? ErrorCode::kTimeout : kUnavailable,
+                fmt::format("the host name '{}' of {} cannot be resolved ({})", host,
+                            question.server, failure.reason)),
           true, true, "correct the name in the URL or add it to DNS"};
 }
 
