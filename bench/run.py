@@ -17,6 +17,7 @@ import argparse
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -188,6 +189,7 @@ def main():
         return 0
     groups = choose(options, peers)
     measure.adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if not options.no_build:
         build_programs()
     outcome = {"context": results.context(options.suite), "groups": []}

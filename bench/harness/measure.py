@@ -15,7 +15,8 @@ from harness.load import ForeignLoad
 from harness.peers import Job
 
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None)
 TELLING = re.compile(r"error|expected|not found|cannot|denied|timed out|refused|wrong", re.I)
 
 
@@ -31,7 +32,12 @@ def quantile(values, share):
 def adopt_orphans():
     """Lets this process inherit what its children leave behind, so that `run_once` can end it: ranks
     outlive a starter that was killed."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _die_with_parent():
+    """In a child: SIGTERM should this process be killed, so that starters end their ranks."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _children():
@@ -56,16 +62,26 @@ def _end_orphans(spared):
                 os.waitpid(pid, 0)
 
 
+def _exit_code(process):
+    """None while it runs. Does not reap it: its number must not name another process group before
+    `_end` has ended this one."""
+    state = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if state is None:
+        return None
+    return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
+
+
 def _end(process):
-    """Asks first: a starter that is killed at once leaves its ranks running."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(3)
-            break
+    """Ends a process and its group. Asks first: a starter that is killed at once leaves its ranks
+    running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 3
+    while _exit_code(process) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _last_words(log):
@@ -84,11 +100,12 @@ def _run_processes(processes, log, environment, timeout):
             for process in processes:
                 started.append((process, subprocess.Popen(
                     process.argv, env={**environment, **process.env}, stdin=subprocess.DEVNULL,
-                    stdout=out, stderr=out, start_new_session=True)))
+                    stdout=out, stderr=out, start_new_session=True,
+                    preexec_fn=_die_with_parent)))
             waiting = [running for process, running in started if not process.service]
             while waiting:
                 for running in list(waiting):
-                    code = running.poll()
+                    code = _exit_code(running)
                     if code is None:
                         continue
                     waiting.remove(running)

@@ -49,7 +49,8 @@ class _Plot:
         self.cases = cases
         self.aim = aim  # (time, text) of the dashed line, or None
         times = [results.spread_us(case)[1] for case in cases]
-        shortest = min(results.median_us(case) for case in cases)
+        shortest = min(results.median_us(case) for case in
+                       [case for case in cases if not case["reference"]] or cases)
         self.longest = min(max(times), CUT * shortest) * 1.02
 
     def x(self, us):
@@ -79,17 +80,20 @@ class _Plot:
     def _bar(self, case, top):
         middle, median = top + BAR / 2 + 1, results.median_us(case)
         low, high = results.spread_us(case)
-        name = html.escape(f"{case['title']}, {_short(case)}")
+        name = html.escape(", ".join(filter(None, [case["title"], _short(case)])))
         colour = _colour(case)
         cut = " (cut)" if median > self.longest else ""
-        yield f'<text x="{LABEL - 8}" y="{middle + 4}" text-anchor="end" class="{"own" if case["own"] else ""}">{name}</text>'
+        yield (f'<text x="{LABEL - 8}" y="{middle + 4}" text-anchor="end"'
+               f'{" class=own" if case["own"] else ""}>{name}</text>')
         yield (f'<rect class="{colour}" x="{LABEL}" y="{top}" height="{BAR}" rx="2" '
                f'width="{self.x(median) - LABEL:.1f}"><title>{name}: {results.show_us(median)}, rounds '
                f'{results.show_us(low)} to {results.show_us(high)}</title></rect>')
         yield (f'<line class="spread" x1="{self.x(low):.1f}" x2="{self.x(high):.1f}" y1="{middle}" '
                f'y2="{middle}"/>')
         for each in case["rounds"]:
-            yield (f'<circle class="mark" cx="{self.x(each["median_us"]):.1f}" cy="{middle}" r="2.6"/>')
+            if each["median_us"] <= self.longest:
+                yield (f'<circle class="mark" cx="{self.x(each["median_us"]):.1f}" cy="{middle}" '
+                       'r="2.6"/>')
         after = max(self.x(median), self.x(high)) + 8
         yield f'<text x="{after:.1f}" y="{middle + 4}">{results.show_us(median)}{cut}</text>'
 

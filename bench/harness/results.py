@@ -111,6 +111,8 @@ def columns(group, case):
 
 
 def mode_text(case):
+    if case["reference"]:
+        return ""
     if case["mode"] == "latency":
         size = case["bytes"]
         return f"{size} B" if size < 1024 else f"{size >> 10} KiB" if size < 1 << 20 else \
