@@ -5,8 +5,8 @@
 namespace pushpull {
 namespace {
 
-constexpr uint64_t kPieceAlign = 16;          // elements, as slice_length()
-constexpr size_t kMaxEntries = 64u << 10;     // of a batch: a frame must hold them
+constexpr uint64_t kPieceAlign = 16;       // elements, as slice_length()
+constexpr size_t kMaxEntries = 64u << 10;  // of a batch: a frame must hold them
 
 }  // namespace
 
@@ -69,18 +69,19 @@ void Batcher::cut(Batch* batch) {
 void Batcher::finish(const Entry& entry) {
   const Call& call = calls_[entry.slot];
   Line& line = lines_[call.key];
-  if (line.behind.empty()) {
-    line.busy = false;
+  if (line.next < line.behind.size()) {
+    released_.push_back(line.behind[line.next++]);
   } else {
-    released_.push_back(line.behind.front());
-    line.behind.erase(line.behind.begin());
+    line.busy = false;
+    line.next = 0;
+    line.behind.clear();
   }
   --waiting_;
   calls_.end(call.key, call.number);
 }
 
-// false where nothing more fits. What fits whole goes whole; only a call that is larger than a batch of
-// its own is cut.
+// false where nothing more fits. What fits whole goes whole; only a call that is larger than a
+// batch of its own is cut.
 bool Batcher::take_piece(Slot slot, uint64_t* room, std::vector<BatchEntry>* entries) {
   Call& call = calls_[slot];
   const Variant& v = keys_[call.key].variants[call.variant];

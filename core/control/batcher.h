@@ -15,8 +15,9 @@ class Batcher {
   Batcher(size_t fusion_bytes, KeyTable& keys, CallTable& calls)
       : fusion_bytes_(fusion_bytes), keys_(keys), calls_(calls) {}
 
-  // A call that every rank has announced alike. Two calls of one key may work on the same memory: the
-  // second comes up for a batch only after the first has been cut to its end, and never shares one with it.
+  // A call that every rank has announced alike. Two calls of one key may work on the same memory:
+  // the second comes up for a batch only after the first has been cut to its end, and never shares
+  // one with it.
   void add(Slot slot);
   bool empty() const { return active_.empty(); }
   size_t waiting() const { return waiting_; }
@@ -40,9 +41,10 @@ class Batcher {
     std::vector<Entry> heap;
     bool active = false;
   };
-  // Of one key: how many of its calls are in the heaps, and which come after.
+  // Of one key: whether a call of it is in a heap, and which come after it.
   struct Line {
     bool busy = false;
+    size_t next = 0;  // in `behind`
     std::vector<Entry> behind;
   };
 
@@ -54,10 +56,10 @@ class Batcher {
   uint64_t fusion_bytes_;
   KeyTable& keys_;
   CallTable& calls_;
-  std::vector<Exchange> exchanges_;   // by Variant::exchange
-  std::vector<uint32_t> active_;      // those with calls
-  std::vector<Line> lines_;           // by key
-  std::vector<Entry> released_;       // scratch of cut()
+  std::vector<Exchange> exchanges_;  // by Variant::exchange
+  std::vector<uint32_t> active_;     // those with calls
+  std::vector<Line> lines_;          // by key
+  std::vector<Entry> released_;      // scratch of cut()
   uint64_t order_ = 0;
   size_t waiting_ = 0;
 };

@@ -15,10 +15,12 @@ constexpr int kMaxRanksShown = 64;
 std::string Coordinator::dump(Clock::time_point now) const {
   const State& s = *state_;
   const int size = s.options.size;
-  const char* phase = s.verdict ? "ended" : !s.welcomed ? "joining"
-                      : s.connected < size ? "connecting" : "running";
-  std::string text = fmt::format("coordinator of run {}: {}; {}\n", s.options.run, phase,
-                                 joined_so_far());
+  const char* phase = s.verdict            ? "ended"
+                      : !s.welcomed        ? "joining"
+                      : s.connected < size ? "connecting"
+                                           : "running";
+  std::string text =
+      fmt::format("coordinator of run {}: {}; {}\n", s.options.run, phase, joined_so_far());
   if (s.verdict) text += fmt::format("  verdict: {}\n", s.verdict->message());
   text += fmt::format("  batches: {} cut, rank 0 started {}; ready calls: {}\n", s.cut, s.running,
                       s.batcher.waiting());
@@ -39,8 +41,11 @@ std::string Coordinator::dump(Clock::time_point now) const {
   }
   for (int r = 0; r < std::min(size, kMaxRanksShown) && s.welcomed; ++r) {
     const State::Rank& rank = s.at(r);
-    const char* state = rank.lost ? "gone" : rank.farewelled ? "left" : rank.leaving ? "leaving"
-                        : rank.connected ? "connected" : "connecting";
+    const char* state = rank.lost         ? "gone"
+                        : rank.farewelled ? "left"
+                        : rank.leaving    ? "leaving"
+                        : rank.connected  ? "connected"
+                                          : "connecting";
     text += fmt::format("  {}: {}, finished batch {}, {} calls open, heard {} ago\n", s.describe(r),
                         state, rank.finished, s.calls.open_of(r),
                         format_duration(now - s.liveness.last_heard(r)));

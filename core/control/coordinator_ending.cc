@@ -27,6 +27,10 @@ void Coordinator::State::fail_calls_without(int leaver) {
       hopeless.emplace_back(calls[slot].key, calls[slot].number);
   for (const auto& [key, call] : hopeless)
     fail_call(key, call, ErrorCode::kPeerLost, leaver, left_before(leaver, key, call));
+  std::vector<Slot> not_awaited;
+  for (const auto& [call, failed] : withdrawn)
+    not_awaited.push_back(calls.find(call.first, call.second));
+  for (const Slot slot : not_awaited) come_to_withdrawn(slot, leaver, false);
 }
 
 // The leaver went without waiting for calls that it had announced.
@@ -41,7 +45,8 @@ void Coordinator::State::fail_calls_with(int leaver) {
                           keys.describe_call(key, call)));
 }
 
-// Every batch that was cut has been finished by all who are still there, and no call is about to be.
+// Every batch that was cut has been finished by all who are still there, and no call is about to
+// be.
 bool Coordinator::State::everything_done() const {
   return batcher.empty() && std::all_of(ranks.begin(), ranks.end(), [&](const Rank& r) {
            return r.farewelled || r.finished >= cut;
@@ -84,8 +89,8 @@ void Coordinator::State::judge_silence(Time now) {
                 .at_rank(*rank));
 }
 
-// A failed exchange is evidence, no verdict: whoever noticed first often only saw a neighbour that was itself
-// going down. A lost connection explains it better, if one comes.
+// A failed exchange is evidence, no verdict: whoever noticed first often only saw a neighbour that
+// was itself going down. A lost connection explains it better, if one comes.
 void Coordinator::State::handle(int rank, const Evidence& message, Time now) {
   const bool idle = at(rank).finished >= cut;
   const bool suspect_known = valid(message.suspect);
@@ -93,8 +98,7 @@ void Coordinator::State::handle(int rank, const Evidence& message, Time now) {
   if (std::any_of(reports.begin(), reports.end(), [&](const Report& r) { return r.rank == rank; }))
     return;
   if (reports.empty()) reports_due = now + options.verdict_delay;
-  reports.push_back(
-      {rank, message.batch, suspect_known ? message.suspect : -1, message.message});
+  reports.push_back({rank, message.batch, suspect_known ? message.suspect : -1, message.message});
 }
 
 void Coordinator::State::judge_reports(Time now) {
@@ -113,9 +117,9 @@ void Coordinator::State::judge_reports(Time now) {
 }
 
 void Coordinator::State::handle(int rank, const GiveUp& message, Time) {
-  end_group(Error(ErrorCode::kAborted,
-                  fmt::format("{} gave up: {}", describe(rank), message.reason))
-                .at_rank(rank));
+  end_group(
+      Error(ErrorCode::kAborted, fmt::format("{} gave up: {}", describe(rank), message.reason))
+          .at_rank(rank));
 }
 
 void Coordinator::State::malformed(int rank, std::string_view what) {

@@ -5,7 +5,8 @@
 namespace pushpull {
 namespace {
 
-// Ends of the run of consecutive ranks that starts at `i`, where `together` says that two belong together.
+// Ends of the run of consecutive ranks that starts at `i`, where `together` says that two belong
+// together.
 template <class Together>
 size_t run_end(std::span<const int> ranks, size_t i, Together together) {
   size_t end = i + 1;
@@ -39,9 +40,7 @@ std::string ranks_phrase(std::span<const int> ranks) {
 
 std::string ranks_with_hosts(std::span<const int> ranks, std::span<const Member> members) {
   constexpr size_t kMaxParts = 16;
-  const auto host = [&](int r) -> std::string_view {
-    return members[static_cast<size_t>(r)].host;
-  };
+  const auto host = [&](int r) -> std::string_view { return members[static_cast<size_t>(r)].host; };
   std::string text;
   size_t parts = 0;
   for (size_t i = 0; i < ranks.size();) {

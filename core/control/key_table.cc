@@ -85,9 +85,8 @@ Result<uint32_t> KeyTable::number(CallKind kind, const std::string& name) {
 
 uint32_t KeyTable::variant_of(uint32_t key, const Signature& signature) {
   auto& variants = keys_[key].variants;
-  const auto known = std::find_if(variants.begin(), variants.end(), [&](const Variant& v) {
-    return v.signature == signature;
-  });
+  const auto known = std::find_if(variants.begin(), variants.end(),
+                                  [&](const Variant& v) { return v.signature == signature; });
   const auto index = static_cast<uint32_t>(known - variants.begin());
   if (known == variants.end() && variants.size() < kMaxVariants)
     variants.push_back(make_variant(keys_[key].kind, signature));

@@ -1,6 +1,8 @@
-// The keys of a group: one number per (kind, key), the signatures seen for it, and each rank's own numbers.
+// The keys of a group: one number per (kind, key), the signatures seen for it, and each rank's own
+// numbers.
 //
-// Names and signatures are looked up when a rank defines them, once; announcements then go by number.
+// Names and signatures are looked up when a rank defines them, once; announcements then go by
+// number.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +23,17 @@ inline constexpr uint32_t kNoKey = ~uint32_t{0};
 // One signature of a key, with what cutting batches needs of it.
 struct Variant {
   Signature signature;
-  uint32_t exchange = 0;    // calls with equal numbers (kind, root, scales) may share a batch
-  uint64_t range = 0;       // what BatchEntry::begin and end go up to
-  uint64_t width = 0;       // bytes of the whole tensor per element of that range
-  uint64_t bytes = 0;       // of the whole tensor
+  uint32_t exchange = 0;  // calls with equal numbers (kind, root, scales) may share a batch
+  uint64_t range = 0;     // what BatchEntry::begin and end go up to
+  uint64_t width = 0;     // bytes of the whole tensor per element of that range
+  uint64_t bytes = 0;     // of the whole tensor
 };
 
 struct Key {
   CallKind kind = CallKind::kPushPull;
   std::string name;
-  bool told = false;           // its Name has been sent
-  uint32_t other = kNoKey;     // the broadcast of the same name for a pushpull, and the reverse
+  bool told = false;        // its Name has been sent
+  uint32_t other = kNoKey;  // the broadcast of the same name for a pushpull, and the reverse
   std::vector<Variant> variants;
 };
 

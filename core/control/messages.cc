@@ -261,16 +261,18 @@ Result<std::optional<Decoded<Variant>>> read_message(std::string_view bytes, uin
 
 std::string_view to_string(CallKind kind) {
   switch (kind) {
-    case CallKind::kPushPull: return "pushpull";
-    case CallKind::kBroadcast: return "broadcast";
-    case CallKind::kBarrier: return "barrier";
+    case CallKind::kPushPull:
+      return "pushpull";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kBarrier:
+      return "barrier";
   }
   return "unknown";
 }
 
 std::string Signature::describe(CallKind kind) const {
-  std::string text =
-      fmt::format("{} ({})", pushpull::to_string(dtype), fmt::join(shape, ", "));
+  std::string text = fmt::format("{} ({})", pushpull::to_string(dtype), fmt::join(shape, ", "));
   if (kind == CallKind::kBroadcast) text += fmt::format(" from root {}", root);
   if (kind == CallKind::kPushPull && reduce.prescale != 1.0)
     text += fmt::format(", prescale {}", reduce.prescale);

@@ -1,8 +1,8 @@
 // Writing and reading the fields of a control-plane frame.
 //
-// Writer and Reader have the same functions, so that one list of fields describes both directions and
-// they cannot drift apart (see fields() in messages.cc). Neither throws; a Reader that met something
-// malformed stays failed, reads zeros from then on, and never leaves its bytes.
+// Writer and Reader have the same functions, so that one list of fields describes both directions
+// and they cannot drift apart (see fields() in messages.cc). Neither throws; a Reader that met
+// something malformed stays failed, reads zeros from then on, and never leaves its bytes.
 #pragma once
 
 #include <bit>
@@ -16,8 +16,8 @@
 
 namespace pushpull::wire {
 
-inline constexpr size_t kMaxTextBytes = 16u << 10;   // sentences are cut to this
-inline constexpr size_t kMaxBytes = 1u << 20;        // longest string that is read
+inline constexpr size_t kMaxTextBytes = 16u << 10;  // sentences are cut to this
+inline constexpr size_t kMaxBytes = 1u << 20;       // longest string that is read
 inline constexpr size_t kMaxListItems = 1u << 20;
 
 inline uint64_t zigzag(int64_t v) {
