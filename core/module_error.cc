@@ -13,10 +13,10 @@ namespace {
 // Libraries whose package is not named after them.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPackages{{
     {"libmpi.so.40", "libopenmpi3"},
+    {"libmpi_cxx.so.40", "libopenmpi3"},
     {"libopen-rte.so.40", "libopenmpi3"},
     {"libopen-pal.so.40", "libopenmpi3"},
     {"libcrypto.so.3", "libssl3"},
-    {"libpmix.so.2", "libpmix2"},
 }};
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }

@@ -122,9 +122,11 @@ Result<Interface*> Registry::find(
   const std::string file = module_file(kind, name);
   const std::string path = is_plain(name) ? find_file(directories_, file) : std::string();
   if (path.empty()) {
+    const auto known = names(kind);
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("there is no {} named '{}' (no {} in {}); known are: {}", kind, name,
-                            file, fmt::join(directories_, ", "), fmt::join(names(kind), ", ")));
+                            file, fmt::join(directories_, ", "),
+                            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
   }
   const std::string what = fmt::format("{} '{}'", kind, name);
   auto module = open_module<Module>(what, kind, path);

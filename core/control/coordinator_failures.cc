@@ -1,0 +1,202 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "core/control/coordinator_state.h"
+
+namespace pushpull {
+
+void Coordinator::State::fail_call(uint32_t key, uint64_t call, ErrorCode code, int culprit,
+                                   std::string message) {
+  tell_name(key);
+  calls.end(key, call);
+  output.send_all(Failed{
+      .id = key, .call = call, .code = code, .culprit = culprit, .message = std::move(message)});
+}
+
+void Coordinator::State::handle(int rank, const Withdraw& message, Time now) {
+  const auto key = keys.number(message.kind, message.key);
+  if (!key || message.call == 0 || !calls.in_reach(*key, message.call)) {
+    malformed(rank, "it withdrew a call that cannot be");
+    return;
+  }
+  const Slot slot = calls.find(*key, message.call);
+  if (slot == kEndedCall) return;
+  if (slot != kNoCall && calls.has_announced(slot, rank)) {
+    malformed(rank, fmt::format("it withdrew {}, which it had announced",
+                                keys.describe_call(*key, message.call)));
+    return;
+  }
+  fail_call(*key, message.call, ErrorCode::kAborted, rank,
+            fmt::format("{} withdrew {}: {}", describe(rank),
+                        keys.describe_call(*key, message.call), message.reason));
+  note_facing(*key, now);
+}
+
+// ---- mismatch ----
+
+// "key 'w' differs between ranks: rank 0 has float32 (64, 3), ranks 1-2 have float16 (64, 3)"
+void Coordinator::State::fail_mismatched(Slot slot) {
+  const Call& call = calls[slot];
+  std::map<uint32_t, std::vector<int>> by_variant;
+  std::vector<uint32_t> variants(ranks.size(), call.variant);
+  for (const auto& [rank, variant] : call.deviants) variants[static_cast<size_t>(rank)] = variant;
+  for (int r = 0; r < options.size; ++r) by_variant[variants[static_cast<size_t>(r)]].push_back(r);
+
+  std::vector<std::pair<std::vector<int>, uint32_t>> sides;
+  for (auto& [variant, who] : by_variant) sides.emplace_back(std::move(who), variant);
+  std::sort(sides.begin(), sides.end());
+  const Key& key = keys[call.key];
+  std::string message = fmt::format("key {} differs between ranks: ", quoted_key(key.name));
+  int culprit = -1;
+  constexpr size_t kMaxSides = 8;
+  for (size_t i = 0; i < sides.size() && i < kMaxSides; ++i) {
+    const auto& [who, variant] = sides[i];
+    message += fmt::format("{}{} {} {}", i == 0 ? "" : ", ", ranks_phrase(who),
+                           who.size() == 1 ? "has" : "have",
+                           key.variants[variant].signature.describe(key.kind));
+    // Where all others agree, the one that does not is to blame.
+    if (sides.size() == 2 && who.size() == 1 && options.size > 2) culprit = who.front();
+  }
+  if (sides.size() > kMaxSides) message += fmt::format(" and {} more", sides.size() - kMaxSides);
+  fail_call(call.key, call.number, ErrorCode::kMismatch, culprit, std::move(message));
+}
+
+// A pushpull and a broadcast of one key that between them have every rank will wait for ever,
+// unless the ranks only came in different order: they get a while.
+void Coordinator::State::note_facing(uint32_t key, Time now) {
+  const uint32_t other = keys[key].other;
+  if (other == kNoKey || !calls.any_open(other)) return;
+  const Slot a = calls.first_waiting(key);
+  const Slot b = calls.first_waiting(other);
+  if (a == kNoCall || b == kNoCall || (calls[a].facing && calls[b].facing)) return;
+  const auto here = calls.announcers(a);
+  const auto there = calls.announcers(b);
+  int covered = 0;
+  for (size_t w = 0; w < here.size(); ++w) covered += __builtin_popcountll(here[w] | there[w]);
+  if (covered < options.size) return;
+  calls[a].facing = calls[b].facing = true;
+  facings.push_back({{key, other}, {calls[a].number, calls[b].number}, now});
+}
+
+void Coordinator::State::judge_facing(Time now) {
+  std::vector<uint32_t> look_again;
+  for (size_t i = 0; i < facings.size();) {
+    const Facing facing = facings[i];
+    bool still = true;
+    for (int side = 0; side < 2; ++side) {
+      const Slot slot = calls.find(facing.keys[side], facing.calls[side]);
+      still = still && slot != kEndedCall && slot != kNoCall && !calls[slot].ready;
+    }
+    if (still && now < facing.since + options.kind_mismatch_delay) {
+      ++i;
+      continue;
+    }
+    facings.erase(facings.begin() + static_cast<ptrdiff_t>(i));
+    look_again.push_back(facing.keys[0]);
+    if (still) {
+      fail_facing(facing);
+      continue;
+    }
+    for (int side = 0; side < 2; ++side)
+      if (const Slot slot = calls.find(facing.keys[side], facing.calls[side]);
+          slot != kEndedCall && slot != kNoCall)
+        calls[slot].facing = false;
+  }
+  for (const uint32_t key : look_again) note_facing(key, now);
+}
+
+void Coordinator::State::fail_facing(const Facing& facing) {
+  std::string message =
+      fmt::format("key {} differs between ranks: ", quoted_key(keys[facing.keys[0]].name));
+  std::vector<std::pair<std::vector<int>, std::string>> sides;
+  for (int side = 0; side < 2; ++side) {
+    const auto announcers = calls.announcers(calls.find(facing.keys[side], facing.calls[side]));
+    std::vector<int> who;
+    for (int r = 0; r < options.size; ++r)
+      if (has_rank(announcers, r)) who.push_back(r);
+    sides.emplace_back(who,
+                       fmt::format("{} called {} (call {})", ranks_phrase(who),
+                                   to_string(keys[facing.keys[side]].kind), facing.calls[side]));
+  }
+  std::sort(sides.begin(), sides.end());
+  message += sides[0].second + ", " + sides[1].second;
+  int culprit = -1;
+  for (const auto& [who, text] : sides)
+    if (who.size() == 1 && options.size > 2) culprit = who.front();
+  for (int side = 0; side < 2; ++side)
+    fail_call(facing.keys[side], facing.calls[side], ErrorCode::kMismatch, culprit, message);
+}
+
+// ---- stall ----
+
+void Coordinator::State::watch_stall(Time since) {
+  if (stall_first > Duration::zero()) stall_check = std::min(stall_check, since + stall_first);
+}
+
+void Coordinator::State::judge_stalls(Time now) {
+  if (now < stall_check) return;
+  stall_check = Time::max();
+  // What becomes due within a moment goes with the rest: a rank that hangs stalls many calls at
+  // once.
+  const auto soon = now + std::min<Duration>(std::chrono::seconds(1), options.stall_warning / 8);
+  const bool warns = options.stall_warning > Duration::zero();
+  const bool fails = options.stall_timeout > Duration::zero();
+  std::vector<Slot> to_fail;
+  std::map<std::vector<uint64_t>, std::vector<Slot>> to_warn;
+  bool any_due = false;
+  for (Slot slot = calls.oldest(); slot != kNoCall; slot = calls[slot].newer) {
+    Call& call = calls[slot];
+    if (fails && now >= call.since + options.stall_timeout) {
+      to_fail.push_back(slot);
+      continue;
+    }
+    if (call.next_warning == call.since) call.next_warning += options.stall_warning;
+    if (warns && soon >= call.next_warning) {
+      any_due = any_due || now >= call.next_warning;
+      const auto set = calls.announcers(slot);
+      to_warn[{set.begin(), set.end()}].push_back(slot);
+    } else if (warns) {
+      stall_check = std::min(stall_check, call.next_warning);
+    }
+    if (fails) stall_check = std::min(stall_check, call.since + options.stall_timeout);
+    // The rest is younger, and not due for anything.
+    if (soon < call.since + stall_first) break;
+  }
+  for (const auto& [set, slots] : to_warn) {
+    if (any_due) warn_stalled(slots, now);
+    for (const Slot slot : slots) stall_check = std::min(stall_check, calls[slot].next_warning);
+  }
+  for (const Slot slot : to_fail) {
+    const Call& call = calls[slot];
+    const auto missing = calls.missing(slot);
+    fail_call(call.key, call.number, ErrorCode::kTimeout, missing.size() == 1 ? missing[0] : -1,
+              keys.describe_call(call.key, call.number) + waits_for(slot, options.stall_timeout));
+  }
+}
+
+std::string Coordinator::State::waits_for(Slot slot, Duration waited) const {
+  return fmt::format(" has waited {} for {}", format_duration(waited),
+                     ranks_with_hosts(calls.missing(slot), members));
+}
+
+// One line for all calls that wait for the same ranks; the next one when they have waited twice as
+// long.
+void Coordinator::State::warn_stalled(const std::vector<Slot>& slots, Time now) {
+  constexpr size_t kMaxNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Call& call = calls[slots[i]];
+    if (i < kMaxNamed) text += (i == 0 ? "" : ", ") + keys.describe_call(call.key, call.number);
+    do {
+      call.next_warning = call.since + 2 * (call.next_warning - call.since);
+    } while (call.next_warning <= now);
+  }
+  if (slots.size() > kMaxNamed) text += fmt::format(" and {} more", slots.size() - kMaxNamed);
+  std::string waits = waits_for(slots[0], now - calls[slots[0]].since);
+  if (slots.size() > 1) waits.replace(0, 4, " have");
+  output.send_all(Warning{text + waits});
+}
+
+}  // namespace pushpull
