@@ -10,8 +10,8 @@ namespace pushpull {
 
 namespace {
 
-constexpr int kPolls = 200;         // of the transport, some 20 us
-constexpr int kYields = 200;        // free of charge where nobody else wants the processor
+constexpr int kPolls = 200;   // of the transport, some 20 us
+constexpr int kYields = 200;  // free of charge where nobody else wants the processor
 constexpr int kCrowdedYields = 20;
 constexpr long kShortestSleep = 20'000;  // ns
 constexpr long kLongestSleep = 50'000;
@@ -19,14 +19,14 @@ constexpr int kShortSleeps = 50;
 
 }  // namespace
 
-void MpiBackoff::pause() {
+bool MpiBackoff::pause() {
   const int polls = crowded_ ? 0 : kPolls;
   const int yields = crowded_ ? kCrowdedYields : kYields;
   ++polls_;
-  if (polls_ <= polls) return;
+  if (polls_ <= polls) return false;
   if (polls_ <= polls + yields) {
     sched_yield();
-    return;
+    return false;
   }
   // The default slack of 50 us would more than double the sleep. A property of the thread: set each
   // time a wait comes this far, which costs nothing beside a sleep.
@@ -35,7 +35,8 @@ void MpiBackoff::pause() {
   timespec time{};
   time.tv_nsec = kShortestSleep + (kLongestSleep - kShortestSleep) * sleeps / kShortSleeps;
   nanosleep(&time, nullptr);
-  polls_ = std::min(polls_, polls + yields + kShortSleeps + 1);
+  polls_ = std::min(polls_, polls + yields + kShortSleeps);
+  return true;
 }
 
 }  // namespace pushpull

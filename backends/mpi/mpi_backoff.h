@@ -1,4 +1,5 @@
-// Waiting for MPI, which has no wake-ups: poll shortly, then give way to others, then sleep shortly.
+// Waiting for MPI, which has no wake-ups: poll shortly, then give way to others, then sleep
+// shortly.
 #pragma once
 
 namespace pushpull {
@@ -9,8 +10,8 @@ class MpiBackoff {
   // that is waited for.
   explicit MpiBackoff(bool crowded) : crowded_(crowded) {}
 
-  // After a poll that found nothing.
-  void pause();
+  // After a poll that found nothing. Whether it slept.
+  bool pause();
   // After one that found something.
   void reset() { polls_ = 0; }
 

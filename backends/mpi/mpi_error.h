@@ -7,8 +7,8 @@
 
 namespace pushpull {
 
-// "<what> failed: <MPI's own text>". `code` is what an MPI function returned, not MPI_SUCCESS. What MPI says
-// about a peer that is gone becomes PeerLost, everything else Unavailable.
+// "<what> failed: <MPI's own text>". `code` is what an MPI function returned, not MPI_SUCCESS. What
+// MPI says about a peer that is gone becomes PeerLost, everything else Unavailable.
 Error mpi_error(int code, std::string_view what);
 
 // The check around every MPI call.

@@ -40,9 +40,10 @@ Result<void> MpiMailbox::send(int to, std::string_view subject, std::string_view
   std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
   bytes.append(subject).append(text);
   if (bytes.size() > kMaxBytes)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a message of {} bytes about '{}' is too long to send to rank {} over MPI",
-                            bytes.size(), subject, to));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("a message of {} bytes about '{}' is too long to send to rank {} over MPI",
+                    bytes.size(), subject, to));
   const std::lock_guard lock(mutex_);
   const MpiLock mpi = process_.lock();
   drop_sent();
@@ -67,9 +68,9 @@ Result<void> MpiMailbox::receive() {
     int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    auto checked = check_mpi(
-        MPI_Improbe(MPI_ANY_SOURCE, kLetterTag, communicator_, &found, &message, &status),
-        "looking for messages over MPI");
+    auto checked =
+        check_mpi(MPI_Improbe(MPI_ANY_SOURCE, kLetterTag, communicator_, &found, &message, &status),
+                  "looking for messages over MPI");
     if (!checked) return checked;
     if (found == 0) break;
     int bytes = 0;
@@ -84,8 +85,9 @@ Result<void> MpiMailbox::receive() {
   // In order of arrival, so only from the front.
   while (!arriving_.empty()) {
     int done = 0;
-    auto checked = check_mpi(MPI_Test(&arriving_.front().request, &done, MPI_STATUS_IGNORE),
-                             fmt::format("receiving from rank {} over MPI", arriving_.front().from));
+    auto checked =
+        check_mpi(MPI_Test(&arriving_.front().request, &done, MPI_STATUS_IGNORE),
+                  fmt::format("receiving from rank {} over MPI", arriving_.front().from));
     if (!checked) return checked;
     if (done == 0) break;
     letters_.splice(letters_.end(), arriving_, arriving_.begin());

@@ -48,14 +48,14 @@ class MpiMailbox {
     std::string_view text() const;
   };
 
-  Result<void> receive();       // what has arrived, into letters_
+  Result<void> receive();  // what has arrived, into letters_
   void drop_sent();
   std::optional<std::string> find(int from, std::string_view subject);
 
   MpiProcess& process_;
   const MPI_Comm communicator_;
   mutable std::mutex mutex_;
-  std::list<Letter> sending_;    // until MPI no longer needs the memory
+  std::list<Letter> sending_;  // until MPI no longer needs the memory
   std::list<Letter> arriving_;
   std::list<Letter> letters_;
 };

@@ -15,18 +15,6 @@ namespace pushpull {
 
 namespace {
 
-// While this exists, the process's own progress keeps away.
-class Inside {
- public:
-  explicit Inside(MpiProcess& process) : process_(process) { process_.enter(); }
-  ~Inside() { process_.leave(); }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
- private:
-  MpiProcess& process_;
-};
-
 bool more_ranks_than_processors(const Group& group) {
   const std::string& host = group.members[static_cast<size_t>(group.rank)].host;
   const auto here = std::count_if(group.members.begin(), group.members.end(),
@@ -43,7 +31,7 @@ int window_for(int ranks) {
 }  // namespace
 
 MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int tag,
-                                 std::vector<int> world_ranks, Group group)
+                                 std::vector<int> world_ranks, Group group, Duration patience)
     : process_(process),
       communicator_(communicator),
       tag_(tag),
@@ -51,6 +39,7 @@ MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int
       group_(std::move(group)),
       crowded_(more_ranks_than_processors(group_)),
       window_(window_for(group_.size())),
+      patience_(patience),
       channels_(2 * static_cast<size_t>(group_.size())) {
   for (size_t i = 0; i < channels_.size(); ++i) {
     channels_[i].peer = static_cast<int>(i / 2);
@@ -80,12 +69,14 @@ Result<PointToPoint::Ticket> MpiPointToPoint::recv(int from, void* to, size_t by
 Result<PointToPoint::Ticket> MpiPointToPoint::enqueue(Channel& channel, std::byte* memory,
                                                       size_t bytes) {
   if (auto reason = stopped()) return fail(*reason);
-  const Inside inside(process_);
+  const MpiProcess::Call inside(process_);
   const Ticket ticket = first_ticket_ + messages_.size();
   Message& added = messages_.emplace_back();
+  added.channel = &channel;
   added.memory = memory;
   added.bytes = bytes;
-  if (bytes != 0) channel.waiting.push_back(ticket);
+  added.segments_left = std::max<size_t>(1, (bytes + kBlockBytes - 1) / kBlockBytes);
+  channel.waiting.push_back(ticket);
   if (auto started = start_segments(channel); !started) return fail(broken(started.error()));
   return ticket;
 }
@@ -107,13 +98,13 @@ Result<void> MpiPointToPoint::start_segment(Channel& channel, Ticket ticket) {
   segment.memory = whole.memory + whole.started;
   segment.bytes = std::min(whole.bytes - whole.started, kBlockBytes);
   if (free_blocks_.empty()) {
-    segment.block.reset(new Block);  // not zeroed
+    segment.block = std::make_unique<Block>();
   } else {
     segment.block = std::move(free_blocks_.back());  // the last used is the one in the cache
     free_blocks_.pop_back();
   }
   std::byte* const block = segment.block->bytes;
-  if (channel.sending) std::memcpy(block, segment.memory, segment.bytes);
+  if (channel.sending && segment.bytes != 0) std::memcpy(block, segment.memory, segment.bytes);
 
   const int peer = world_ranks_[static_cast<size_t>(channel.peer)];
   const auto count = static_cast<int>(segment.bytes);
@@ -167,13 +158,14 @@ Result<void> MpiPointToPoint::finish_segment(size_t index, const MPI_Status& sta
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     if (static_cast<size_t>(count) != segment.bytes)
-      return fail(ErrorCode::kMismatch,
-                  fmt::format("{} sent {} bytes over MPI where rank {} expected {}: the ranks do not "
-                              "run the same version or configuration",
-                              group_.describe(channel.peer), count, rank(), segment.bytes));
-    std::memcpy(segment.memory, segment.block->bytes, segment.bytes);
+      return fail(
+          ErrorCode::kMismatch,
+          fmt::format("{} sent {} bytes over MPI where rank {} expected {}: the ranks do not "
+                      "run the same version or configuration",
+                      group_.describe(channel.peer), count, rank(), segment.bytes));
+    if (segment.bytes != 0) std::memcpy(segment.memory, segment.block->bytes, segment.bytes);
   }
-  message(segment.ticket).finished += segment.bytes;
+  --message(segment.ticket).segments_left;
   ++finished_segments_;
   free_blocks_.push_back(std::move(segment.block));
   --channel.under_way;
@@ -205,7 +197,7 @@ bool MpiPointToPoint::done(Ticket ticket) const {
 Result<bool> MpiPointToPoint::test(Ticket ticket) {
   if (auto reason = stopped()) return fail(*reason);
   if (done(ticket)) return true;
-  const Inside inside(process_);
+  const MpiProcess::Call inside(process_);
   auto advanced = progress();
   if (!advanced) return fail(broken(advanced.error()));
   if (*advanced > 0)
@@ -216,22 +208,37 @@ Result<bool> MpiPointToPoint::test(Ticket ticket) {
 
 Result<void> MpiPointToPoint::wait(Ticket ticket) {
   MpiBackoff backoff(crowded_);
-  const Inside inside(process_);
+  Deadline deadline = never();
+  bool timed = false;
+  const MpiProcess::Call inside(process_);
   for (;;) {
     const uint64_t before = finished_segments_;
     auto ready = test(ticket);
     if (!ready) return fail(ready.error());
     if (*ready) return {};
-    if (finished_segments_ == before)
-      backoff.pause();
-    else
+    if (finished_segments_ != before) {
       backoff.reset();
+      timed = false;
+      continue;
+    }
+    if (!backoff.pause()) continue;
+    // It sleeps already: no harm in looking at the clock.
+    if (!timed && patience_ != Duration::zero()) deadline = deadline_in(patience_);
+    timed = true;
+    if (Clock::now() >= deadline) return fail(broken(silent(ticket)));
   }
 }
 
-void MpiPointToPoint::abort(const Error& reason) {
-  broken(reason);
+Error MpiPointToPoint::silent(Ticket ticket) {
+  const Channel& channel = *message(ticket).channel;
+  Error error(ErrorCode::kTimeout,
+              fmt::format("{} {} nothing over MPI for {} s", group_.describe(channel.peer),
+                          channel.sending ? "took" : "sent",
+                          std::chrono::duration_cast<std::chrono::seconds>(patience_).count()));
+  return error.at_rank(channel.peer, group_.members[static_cast<size_t>(channel.peer)].host);
 }
+
+void MpiPointToPoint::abort(const Error& reason) { broken(reason); }
 
 Error MpiPointToPoint::broken(Error error) {
   const std::lock_guard lock(reason_mutex_);
@@ -285,10 +292,11 @@ Result<void> MpiPointToPoint::greet(Deadline deadline) {
   for (const auto& [peer, ticket] : open)
     if (std::find(missing.begin(), missing.end(), peer) == missing.end()) missing.push_back(peer);
   std::sort(missing.begin(), missing.end());
-  Error error(ErrorCode::kTimeout,
-              fmt::format("rank {} could not exchange a first message over MPI in time with {} of the "
-                          "{} ranks: {}",
-                          rank(), missing.size(), size(), fmt::join(missing, ", ")));
+  Error error(
+      ErrorCode::kTimeout,
+      fmt::format("rank {} could not exchange a first message over MPI in time with {} of the "
+                  "{} ranks: {}",
+                  rank(), missing.size(), size(), fmt::join(missing, ", ")));
   error.at_rank(missing.front(), group_.members[static_cast<size_t>(missing.front())].host);
   return fail(broken(error));
 }

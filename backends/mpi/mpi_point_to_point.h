@@ -26,8 +26,9 @@ namespace pushpull {
 class MpiPointToPoint : public PointToPoint {
  public:
   // `tag` belongs to this group alone; `world_ranks[r]` is rank r of the group on `communicator`.
+  // `patience` is how long wait() waits; 0: for ever.
   MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int tag, std::vector<int> world_ranks,
-                  Group group);
+                  Group group, Duration patience);
   ~MpiPointToPoint() override;
 
   int rank() const override { return group_.rank; }
@@ -39,29 +40,31 @@ class MpiPointToPoint : public PointToPoint {
   [[nodiscard]] Result<bool> test(Ticket ticket) override;
   void abort(const Error& reason) override;
 
-  // Exchanges a message with every other rank, so that connections exist and a rank that cannot be reached
-  // is noticed now and named.
+  // Exchanges a message with every other rank, so that connections exist and a rank that cannot be
+  // reached is noticed now and named.
   [[nodiscard]] Result<void> greet(Deadline deadline);
 
  private:
   static constexpr size_t kBlockBytes = size_t{256} << 10;
   struct alignas(64) Block {
+    Block() {}  // leaves the bytes as they are
     std::byte bytes[kBlockBytes];
   };
 
-  struct Message {
-    std::byte* memory = nullptr;  // only read where it is sent
-    size_t bytes = 0;
-    size_t started = 0;
-    size_t finished = 0;
-    bool done() const { return finished == bytes; }
-  };
   // One direction with one peer: messages of which a part has not been started, in order.
   struct Channel {
     int peer = 0;
     bool sending = false;
     int under_way = 0;
     std::deque<Ticket> waiting;
+  };
+  struct Message {
+    Channel* channel = nullptr;
+    std::byte* memory = nullptr;  // only read where it is sent
+    size_t bytes = 0;
+    size_t started = 0;        // bytes of segments that MPI has been given
+    size_t segments_left = 1;  // not finished; an empty message has one, too
+    bool done() const { return segments_left == 0; }
   };
   // A segment that MPI works on; requests_[i] is the request of segments_[i].
   struct Segment {
@@ -84,6 +87,7 @@ class MpiPointToPoint : public PointToPoint {
   Error broken(Error error);  // remembers the first error for all later calls
   std::optional<Error> stopped() const;
   Error peer_error(int code, const Channel& channel) const;
+  Error silent(Ticket ticket);
 
   MpiProcess& process_;
   const MPI_Comm communicator_;
@@ -92,13 +96,14 @@ class MpiPointToPoint : public PointToPoint {
   const Group group_;
   const bool crowded_;
   const int window_;  // segments under way per channel
+  const Duration patience_;
 
   std::vector<Channel> channels_;  // 2 * peer, plus 1 for receiving
   std::deque<Message> messages_;   // of tickets from first_ticket_ on
-  Ticket first_ticket_ = 0;
+  Ticket first_ticket_ = 1;
   std::vector<MPI_Request> requests_;
   std::vector<Segment> segments_;
-  std::vector<int> finished_;      // of MPI_Testsome
+  std::vector<int> finished_;  // of MPI_Testsome
   std::vector<MPI_Status> statuses_;
   std::vector<std::unique_ptr<Block>> free_blocks_;
   uint64_t finished_segments_ = 0;

@@ -31,16 +31,21 @@ static_assert(kFirstGroupTag > MpiMailbox::kLetterTag && kUnusedTag != MpiMailbo
 
 std::string_view level_name(int level) {
   switch (level) {
-    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
-    case MPI_THREAD_MULTIPLE: return "MPI_THREAD_MULTIPLE";
-    default: return "an unknown thread level";
+    case MPI_THREAD_SINGLE:
+      return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    case MPI_THREAD_MULTIPLE:
+      return "MPI_THREAD_MULTIPLE";
+    default:
+      return "an unknown thread level";
   }
 }
 
-// Open MPI's plug-ins expect libmpi's symbols in the global scope, but whoever opened us (Python does)
-// may have kept us and what we need to a scope of our own.
+// Open MPI's plug-ins expect libmpi's symbols in the global scope, but whoever opened us (Python
+// does) may have kept us and what we need to a scope of our own.
 void publish_symbols() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) == 0) return;
@@ -79,10 +84,11 @@ MpiProcess& MpiProcess::instance() {
 Result<void> MpiProcess::start(Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (pid_ != 0 && pid_ != getpid())
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("process {} was forked from one that uses MPI (pid {}), and MPI does not "
-                            "survive a fork: create the store in the parent only",
-                            getpid(), pid_));
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("process {} was forked from one that uses MPI (pid {}), and MPI does not "
+                    "survive a fork: create the store in the parent only",
+                    getpid(), pid_));
   if (pid_ == 0) {
     pid_ = getpid();
     const SignalsBlocked blocked;
@@ -90,9 +96,10 @@ Result<void> MpiProcess::start(Deadline deadline) {
   }
   const Deadline latest = std::min(deadline, deadline_in(24h));  // what wait_until can bear
   if (!changed_.wait_until(lock, latest, [this] { return started_.has_value(); }))
-    return fail(ErrorCode::kTimeout,
-                "MPI did not come up in time: MPI_Init waits until every process that mpirun started "
-                "has called it, so see what the other ranks are doing");
+    return fail(
+        ErrorCode::kTimeout,
+        "MPI did not come up in time: MPI_Init waits until every process that mpirun started "
+        "has called it, so see what the other ranks are doing");
   if (!*started_) return *started_;
   if (mpi_finalized())
     return fail(ErrorCode::kUnavailable,
@@ -121,7 +128,8 @@ Result<void> MpiProcess::initialize() {
   int level = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
-    // A process without mpirun needs no daemon beside it (nor the ssh that Open MPI would look for).
+    // A process without mpirun needs no daemon beside it (nor the ssh that Open MPI would look
+    // for).
     setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
     auto checked = check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
                              "initialising MPI");
@@ -134,12 +142,13 @@ Result<void> MpiProcess::initialize() {
     return checked;
   }
   if (level < MPI_THREAD_SERIALIZED)
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("MPI runs with {} in this process, but the store exchanges from a thread of "
-                            "its own and needs MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE: {}",
-                            level_name(level),
-                            initialized_here_ ? "use an MPI library that was built with threads"
-                                              : "whoever initialises MPI before must ask for it"));
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("MPI runs with {} in this process, but the store exchanges from a thread of "
+                    "its own and needs MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE: {}",
+                    level_name(level),
+                    initialized_here_ ? "use an MPI library that was built with threads"
+                                      : "whoever initialises MPI before must ask for it"));
   serialized_ = level < MPI_THREAD_MULTIPLE;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
@@ -155,7 +164,7 @@ void MpiProcess::keep_progress() {
     const bool open = open_groups_.load() > 0;
     if (calls != seen) soon_until = deadline_in(kSoonFor);
     seen = calls;
-    const Duration pause = !open ? Duration(kIdle)
+    const Duration pause = !open                       ? Duration(kIdle)
                            : Clock::now() < soon_until ? Duration(kSoon)
                                                        : Duration(kLater);
     if (changed_.wait_for(lock, pause, [this] { return stopping_; })) break;
@@ -191,14 +200,16 @@ void MpiProcess::stop() {
   thread_.join();
 }
 
-Result<MPI_Comm> MpiProcess::duplicate_world(Deadline deadline) {
+Result<MPI_Comm> MpiProcess::duplicate(Deadline deadline) {
   // Owned by nobody: MPI writes here when the last rank comes, which may be after the deadline.
   MPI_Comm* const copy = new MPI_Comm(MPI_COMM_NULL);
+  MpiMailbox* const mailbox = mailbox_.load();
+  const MPI_Comm original = mailbox == nullptr ? MPI_COMM_WORLD : mailbox->communicator();
   MPI_Request request = MPI_REQUEST_NULL;
   constexpr std::string_view kWhat = "making an MPI communicator";
   {
     const MpiLock mpi = lock();
-    auto checked = check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, copy, &request), kWhat);
+    auto checked = check_mpi(MPI_Comm_idup(original, copy, &request), kWhat);
     if (!checked) return fail(checked.error());
   }
   MpiBackoff backoff(true);
@@ -225,7 +236,7 @@ Result<MpiMailbox*> MpiProcess::mailbox(Deadline deadline) {
   const std::lock_guard making(mailbox_mutex_);
   if (mailbox_error_) return fail(*mailbox_error_);
   if (MpiMailbox* const ready = mailbox_.load()) return ready;
-  auto communicator = duplicate_world(deadline);
+  auto communicator = duplicate(deadline);
   if (!communicator) {
     failed_.store(true);
     // Once is enough: the ranks that come later would meet this attempt, not the next one.

@@ -31,8 +31,9 @@ class MpiProcess {
   // The only one: made at the first call, never destroyed.
   static MpiProcess& instance();
 
-  // Initialises MPI unless that has happened, here or by somebody else (mpi4py). Any number of times.
-  // Unavailable where MPI has been finalised, allows only one thread, or did not come up in time.
+  // Initialises MPI unless that has happened, here or by somebody else (mpi4py). Any number of
+  // times. Unavailable where MPI has been finalised, allows only one thread, or did not come up in
+  // time.
   [[nodiscard]] Result<void> start(Deadline deadline);
 
   // What follows needs a successful start().
@@ -45,6 +46,10 @@ class MpiProcess {
   // communicator behind it, in which every rank has to take part.
   [[nodiscard]] Result<MpiMailbox*> mailbox(Deadline deadline);
 
+  // A communicator with all ranks for one use, which every rank has to ask for at about the same
+  // time.
+  [[nodiscard]] Result<MPI_Comm> duplicate(Deadline deadline);
+
   // A tag on the mailbox's communicator that nobody else in the job uses.
   int draw_tag();
 
@@ -54,23 +59,32 @@ class MpiProcess {
   void group_closed() { open_groups_.fetch_sub(1); }
   void group_failed() { failed_.store(true); }
 
-  // Around the calls of a group, which make progress themselves.
-  void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }
-  void leave() {
-    inside_.fetch_sub(1, std::memory_order_relaxed);
-    calls_.fetch_add(1, std::memory_order_relaxed);
-  }
+  // While it exists a group is inside a call and makes progress itself.
+  class Call {
+   public:
+    explicit Call(MpiProcess& process) : process_(process) {
+      process_.inside_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Call() {
+      process_.inside_.fetch_sub(1, std::memory_order_relaxed);
+      process_.calls_.fetch_add(1, std::memory_order_relaxed);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    MpiProcess& process_;
+  };
 
  private:
   MpiProcess() = default;
 
-  void run();                   // the thread
-  Result<void> initialize();    // on the thread
-  void keep_progress();         // on the thread, until stop()
+  void run();                 // the thread
+  Result<void> initialize();  // on the thread
+  void keep_progress();       // on the thread, until stop()
   void make_progress();
-  void finalize();              // on the thread
-  void stop();                  // at exit
-  Result<MPI_Comm> duplicate_world(Deadline deadline);
+  void finalize();  // on the thread
+  void stop();      // at exit
 
   // The thread and its outcome.
   std::mutex mutex_;

@@ -50,8 +50,7 @@ class MpiRendezvous : public Rendezvous {
     std::string message = fmt::format(
         "rank 0 has not created a store of job '{}' in time (rank {} waited for it over MPI)", job_,
         process_.rank());
-    if (!others.empty())
-      message += fmt::format("; what it did send: {}", fmt::join(others, ", "));
+    if (!others.empty()) message += fmt::format("; what it did send: {}", fmt::join(others, ", "));
     return Error(ErrorCode::kTimeout, std::move(message)).at_rank(0);
   }
 
