@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "core/checked_collective.h"
-#include "core/version.h"
 
 namespace pushpull {
 namespace {
@@ -179,6 +178,7 @@ class Bootstrap {
     options.address = address_;
     options.ports = ports_;
     options.secret = secret_;
+    options.logger = logger_;
     options.judge = [this](const Hello& hello) { return judge(hello); };
     options.accepted = [this](Hello hello, Socket socket) {
       if (hello.purpose == Purpose::kControl) {
@@ -205,7 +205,7 @@ class Bootstrap {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("rank {} does not exist in a group of {}; PUSHPULL_RANK counts from 0",
                               hello.rank, identity_.size));
-    if (hello.purpose == Purpose::kData) return {};
+    if (hello.purpose == Purpose::kData) return mesh_->judge(hello);
     if (hello.purpose != Purpose::kControl || !session_->server)
       return fail(ErrorCode::kInvalidArgument, "this rank is not the coordinator");
     return session_->server->check(hello);
@@ -281,7 +281,6 @@ class Bootstrap {
     }
     Hello hello;
     hello.purpose = Purpose::kControl;
-    hello.version = kVersion;
     hello.job = settings_.job;
     hello.run = advert.run;
     hello.rank = identity_.rank;
@@ -322,7 +321,7 @@ class Bootstrap {
     const FromRank connected = Connected{};
     session_->link->send({&connected, 1});
     if (auto ready = session_->inbox->wait_until_ready(deadline_); !ready) return ready;
-    if (leader()) rendezvous_->withdraw();
+    if (leader() && rendezvous_) rendezvous_->withdraw();
     return {};
   }
 

@@ -26,22 +26,23 @@ tl::unexpected<Error> invalid(std::string message) {
 Result<std::string> read_file(const std::string& path, std::string_view what) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
-    return invalid(fmt::format("{} {} cannot be read: {}", what, quoted(path), errno_text(errno)));
+    return invalid(
+        fmt::format("{} {} cannot be read: {}", what, in_quotes(path), errno_text(errno)));
   }
   if (S_ISDIR(info.st_mode)) {
-    return invalid(fmt::format("{} {} is a folder", what, quoted(path)));
+    return invalid(fmt::format("{} {} is a folder", what, in_quotes(path)));
   }
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   std::string content(kMostFileBytes + 1, '\0');
   in.read(content.data(), static_cast<std::streamsize>(content.size()));
   if (in.bad() || (in.gcount() == 0 && !in.eof())) {
-    return invalid(fmt::format("{} {} cannot be read: {}", what, quoted(path),
+    return invalid(fmt::format("{} {} cannot be read: {}", what, in_quotes(path),
                                errno_text(errno != 0 ? errno : EIO)));
   }
   content.resize(static_cast<size_t>(in.gcount()));
   if (content.size() > kMostFileBytes) {
-    return invalid(fmt::format("{} {} is larger than 1 MiB", what, quoted(path)));
+    return invalid(fmt::format("{} {} is larger than 1 MiB", what, in_quotes(path)));
   }
   return content;
 }
@@ -87,7 +88,7 @@ Result<void> check_choice(const ConfigKey& key, std::string_view text) {
   const auto choices = split(key.choices, '|');
   if (std::find(choices.begin(), choices.end(), text) != choices.end()) return {};
   const std::string near = nearest_name(text, choices);
-  return invalid(fmt::format("{} is not one of {}{}", quoted(text), fmt::join(choices, ", "),
+  return invalid(fmt::format("{} is not one of {}{}", in_quotes(text), fmt::join(choices, ", "),
                              near.empty() ? "" : "; did you mean '" + near + "'?"));
 }
 
@@ -97,7 +98,7 @@ Result<void> check_ports(std::string_view text) {
   const auto high = dash == std::string_view::npos ? low : parse_integer(text.substr(dash + 1));
   if (!low || !high || *low < 1 || *high > 65535 || *low > *high) {
     return invalid(fmt::format("{} is not a port or a range of ports; write it like 30000-30100",
-                               quoted(text)));
+                               in_quotes(text)));
   }
   return {};
 }
@@ -105,8 +106,8 @@ Result<void> check_ports(std::string_view text) {
 Result<void> check_url(std::string_view text) {
   const size_t scheme = text.find("://");
   if (scheme == 0 || scheme == std::string_view::npos || scheme + 3 == text.size()) {
-    return invalid(
-        fmt::format("{} is not a URL; write it like {}", quoted(without_password(text)), kSchemes));
+    return invalid(fmt::format("{} is not a URL; write it like {}",
+                               in_quotes(without_password(text)), kSchemes));
   }
   return {};
 }
@@ -124,7 +125,7 @@ Result<void> check_text(const ConfigKey& key, std::string_view text) {
       return check_choice(key, text);
     case ConfigType::kBool:
       if (text == "true" || text == "false") return {};
-      return invalid(fmt::format("{} is neither true nor false", quoted(text)));
+      return invalid(fmt::format("{} is neither true nor false", in_quotes(text)));
     case ConfigType::kStringMap:
       return invalid("it can be set in a file only");
     case ConfigType::kString:
@@ -193,7 +194,7 @@ Result<std::string> secret_of(const Config& config, const std::string& path) {
     content->pop_back();
   }
   if (content->empty()) {
-    return invalid(fmt::format("the file in '{}_file', {}, is empty", path, quoted(file)));
+    return invalid(fmt::format("the file in '{}_file', {}, is empty", path, in_quotes(file)));
   }
   return content;
 }
@@ -276,7 +277,7 @@ Result<void> Config::load_flag(const std::string& path, const std::string& text)
     std::vector<std::string> known;
     for (const ConfigKey& k : config_schema()) known.emplace_back(k.path);
     const std::string near = nearest_name(path, known);
-    return invalid(fmt::format("unknown setting {}{}", quoted(path),
+    return invalid(fmt::format("unknown setting {}{}", in_quotes(path),
                                near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   auto ok = check_text(*key, text);

@@ -90,7 +90,7 @@ class Reader {
       if (!entry.first.IsScalar()) return error(entry.first, "a key must be a plain name");
       const std::string& name = entry.first.Scalar();
       if (!seen.insert(name).second) {
-        return error(entry.first, fmt::format("{} appears twice", quoted(prefix + name)));
+        return error(entry.first, fmt::format("{} appears twice", in_quotes(prefix + name)));
       }
       if (auto ok = child(entry.first, entry.second, prefix + name); !ok) return ok;
     }
@@ -102,7 +102,7 @@ class Reader {
     if (key == nullptr && is_section(path)) {
       if (value.IsNull()) return {};
       if (!value.IsMap()) {
-        return error(value, fmt::format("{} is a section; it takes {}", quoted(path),
+        return error(value, fmt::format("{} is a section; it takes {}", in_quotes(path),
                                         fmt::join(names_in(path + "."), ", ")));
       }
       return section(value, path + ".");
@@ -110,18 +110,18 @@ class Reader {
     if (key == nullptr) return error(key_node, unknown(path));
     if (!key->allowed_in_file()) return error(key_node, misplaced(*key));
     if (key->type == ConfigType::kStringMap) return map_leaf(value, path);
-    if (value.IsNull()) return error(key_node, fmt::format("{} has no value", quoted(path)));
+    if (value.IsNull()) return error(key_node, fmt::format("{} has no value", in_quotes(path)));
     return leaf(*key, value, path);
   }
 
   Result<void> leaf(const ConfigKey& key, const YAML::Node& value, const std::string& path) {
     if (!value.IsScalar())
-      return error(value, fmt::format("{} takes a single value", quoted(path)));
+      return error(value, fmt::format("{} takes a single value", in_quotes(path)));
     auto text = scalar(value, path, key.type);
     if (!text) return fail(text.error());
     if (key.type == ConfigType::kBool && value.Tag() == "!") {
       return error(value, fmt::format("{} is a text here; write true or false without quotes",
-                                      quoted(path)));
+                                      in_quotes(path)));
     }
     leaves_.push_back({path, *text, {}, value.Mark().line + 1, value.Mark().column + 1});
     return {};
@@ -130,23 +130,23 @@ class Reader {
   Result<void> map_leaf(const YAML::Node& value, const std::string& path) {
     YamlLeaf leaf{path, "", {}, value.Mark().line + 1, value.Mark().column + 1};
     if (!value.IsNull() && !value.IsMap()) {
-      return error(value, fmt::format("{} takes 'NAME: value' lines", quoted(path)));
+      return error(value, fmt::format("{} takes 'NAME: value' lines", in_quotes(path)));
     }
     for (const auto& entry : value) {
       if (!entry.first.IsScalar()) return error(entry.first, "a key must be a plain name");
       const std::string& name = entry.first.Scalar();
       if (name.empty() || name.find('=') != std::string::npos ||
           name.find('\0') != std::string::npos) {
-        return error(entry.first, fmt::format("{} cannot be a name in {}", quoted(name), path));
+        return error(entry.first, fmt::format("{} cannot be a name in {}", in_quotes(name), path));
       }
       if (!entry.second.IsScalar()) {
         return error(entry.second, fmt::format("{} takes a single value; write '' for an empty one",
-                                               quoted(path + "." + name)));
+                                               in_quotes(path + "." + name)));
       }
       auto text = scalar(entry.second, path + "." + name, ConfigType::kString);
       if (!text) return fail(text.error());
       if (!leaf.map.emplace(name, *text).second) {
-        return error(entry.first, fmt::format("{} appears twice", quoted(path + "." + name)));
+        return error(entry.first, fmt::format("{} appears twice", in_quotes(path + "." + name)));
       }
     }
     leaves_.push_back(std::move(leaf));
@@ -157,7 +157,7 @@ class Reader {
                              ConfigType type) const {
     const std::string& text = value.Scalar();
     if (text.find('\0') != std::string::npos) {
-      return error(value, fmt::format("{} holds a zero byte", quoted(path)));
+      return error(value, fmt::format("{} holds a zero byte", in_quotes(path)));
     }
     if (value.Tag() != "?") return text;
     const std::string why = ambiguity(text, type);
@@ -166,7 +166,7 @@ class Reader {
     if (type == ConfigType::kString) advice = fmt::format("write \"{}\"", text);
     if (type == ConfigType::kBool) advice = "write true or false";
     return error(value,
-                 fmt::format("{} for {} is {}; {}", quoted(text), quoted(path), why, advice));
+                 fmt::format("{} for {} is {}; {}", in_quotes(text), in_quotes(path), why, advice));
   }
 
   static bool is_section(const std::string& path) {
@@ -199,9 +199,10 @@ class Reader {
       if (hint.empty() && key.allowed_in_file() && last == name) hint = key.path;
     }
     if (!hint.empty()) {
-      return fmt::format("unknown key {}; did you mean {}?", quoted(path), quoted(hint));
+      return fmt::format("unknown key {}; did you mean {}?", in_quotes(path), in_quotes(hint));
     }
-    return fmt::format("unknown key {}; known here are {}", quoted(path), fmt::join(known, ", "));
+    return fmt::format("unknown key {}; known here are {}", in_quotes(path),
+                       fmt::join(known, ", "));
   }
 
   static std::string misplaced(const ConfigKey& key) {

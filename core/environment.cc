@@ -48,7 +48,7 @@ Result<std::optional<int>> number(const Config::Environment& environment, std::s
   if (!value || *value > kMostRanks) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("environment variable {}={} is not a number of processes", name,
-                            quoted(*text)));
+                            in_quotes(*text)));
   }
   return static_cast<int>(*value);
 }

@@ -4,7 +4,7 @@
 
 namespace pushpull {
 
-std::string quoted(std::string_view text, size_t limit) {
+std::string in_quotes(std::string_view text, size_t limit) {
   const bool cut = text.size() > limit;
   if (cut) text = text.substr(0, limit);
   // A multi-byte character is not cut in two.

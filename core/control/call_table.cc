@@ -60,8 +60,8 @@ bool CallTable::announce(Slot slot, int rank, uint32_t variant) {
   const uint64_t bit = uint64_t{1} << (rank % 64);
   if ((word & bit) != 0) return false;
   word |= bit;
-  ++marks_[static_cast<size_t>(rank)];
   Call& call = calls_[slot];
+  if (call.stage != Stage::kWithdrawn) ++marks_[static_cast<size_t>(rank)];
   if (call.announced++ == 0) {
     call.variant = variant;
   } else if (variant != call.variant) {
@@ -72,7 +72,19 @@ bool CallTable::announce(Slot slot, int rank, uint32_t variant) {
 
 void CallTable::make_ready(Slot slot) {
   unlink(slot);
-  calls_[slot].ready = true;
+  calls_[slot].stage = Stage::kReady;
+}
+
+void CallTable::make_withdrawn(Slot slot) {
+  unlink(slot);
+  uncount(slot);
+  calls_[slot].stage = Stage::kWithdrawn;
+}
+
+void CallTable::uncount(Slot slot) {
+  for (size_t w = 0; w < words_; ++w)
+    for (uint64_t bits = bits_[slot * words_ + w]; bits != 0; bits &= bits - 1)
+      --marks_[w * 64 + static_cast<size_t>(std::countr_zero(bits))];
 }
 
 void CallTable::unlink(Slot slot) {
@@ -89,13 +101,14 @@ void CallTable::end(uint32_t key, uint64_t number) {
   Slot& at = place(window, number);
   const Slot slot = std::exchange(at, kEndedCall);
   if (slot != kNoCall && slot != kEndedCall) {
-    if (!calls_[slot].ready) unlink(slot);
-    if (calls_[slot].announced == static_cast<uint32_t>(size_)) {
-      ++full_ends_;
-    } else {
-      for (size_t w = 0; w < words_; ++w)
-        for (uint64_t bits = bits_[slot * words_ + w]; bits != 0; bits &= bits - 1)
-          --marks_[w * 64 + static_cast<size_t>(std::countr_zero(bits))];
+    const Stage stage = calls_[slot].stage;
+    if (stage == Stage::kWaiting) unlink(slot);
+    if (stage != Stage::kWithdrawn) {
+      if (complete(slot)) {
+        ++full_ends_;
+      } else {
+        uncount(slot);
+      }
     }
     free_.push_back(slot);
   }
@@ -132,7 +145,7 @@ Slot CallTable::first_waiting(uint32_t key) const {
   const Window& w = windows_[key];
   for (size_t i = w.head; i < w.slots.size(); ++i) {
     const Slot slot = w.slots[i];
-    if (slot != kNoCall && slot != kEndedCall && !calls_[slot].ready) return slot;
+    if (slot != kNoCall && slot != kEndedCall && calls_[slot].stage == Stage::kWaiting) return slot;
   }
   return kNoCall;
 }

@@ -19,15 +19,21 @@ using Slot = uint32_t;
 inline constexpr Slot kNoCall = ~Slot{0};         // not announced by anybody yet
 inline constexpr Slot kEndedCall = ~Slot{0} - 1;  // over: it counts as made on every rank
 
+enum class Stage : uint8_t {
+  kWaiting,    // for ranks that have not announced it
+  kReady,      // every rank has: it is being cut into batches
+  kWithdrawn,  // fails on each rank as it comes
+};
+
 struct Call {
   uint64_t number = 0;
   uint32_t key = 0;
   uint32_t announced = 0;  // by how many ranks
   uint32_t variant = 0;    // signature of whoever came first
   int32_t priority = 0;    // rank 0's
-  bool ready = false;      // every rank has announced it
-  bool facing = false;     // see Coordinator::State::note_facing
-  uint64_t begin = 0;      // where the next piece starts
+  Stage stage = Stage::kWaiting;
+  bool facing = false;  // see Coordinator::State::note_facing
+  uint64_t begin = 0;   // where the next piece starts
   Clock::time_point since{};
   Clock::time_point next_warning{};
   Slot older = kNoCall;  // neighbours in the list of waiting calls
@@ -54,8 +60,9 @@ class CallTable {
   Slot open(uint32_t key, uint64_t number, Clock::time_point now);
   // false where this rank had announced it before.
   bool announce(Slot slot, int rank, uint32_t variant);
-  // All have come: it does not wait any more.
+  // Takes it off the list of waiting calls; what is withdrawn does not count as open for any rank.
   void make_ready(Slot slot);
+  void make_withdrawn(Slot slot);
   // Ends a call, open or not yet.
   void end(uint32_t key, uint64_t number);
 
@@ -64,6 +71,7 @@ class CallTable {
   std::span<const uint64_t> announcers(Slot slot) const { return {&bits_[slot * words_], words_}; }
   std::vector<int> missing(Slot slot) const;
   bool has_announced(Slot slot, int rank) const { return has_rank(announcers(slot), rank); }
+  bool complete(Slot slot) const { return calls_[slot].announced == static_cast<uint32_t>(size_); }
 
   // Open calls that this rank has announced.
   uint64_t open_of(int rank) const { return marks_[static_cast<size_t>(rank)] - full_ends_; }
@@ -86,6 +94,7 @@ class CallTable {
   Slot& place(Window& window, uint64_t number);
   void close_front(Window& window);
   void unlink(Slot slot);
+  void uncount(Slot slot);
 
   int size_;
   size_t words_;
@@ -94,8 +103,8 @@ class CallTable {
   std::vector<uint64_t> bits_;  // words_ per call: who has announced it
   std::vector<Slot> free_;
   size_t places_ = 0;  // over all windows
-  // Announcements per rank minus those of calls that ended with ranks missing; the ends of complete
-  // calls are counted once for all.
+  // Announcements per rank, without those of calls that ended with ranks missing or were withdrawn;
+  // the ends of complete calls are counted once for all.
   std::vector<uint64_t> marks_;
   uint64_t full_ends_ = 0;
   Slot oldest_ = kNoCall;

@@ -64,8 +64,8 @@ Result<void> Coordinator::join(const Member& member, Clock::time_point now) {
 void Coordinator::State::welcome(Time now) {
   welcomed = true;
   started = now;
+  awake(now);
   liveness.start(now);
-  liveness.awake(now);
   output.send_all(Welcome{.run = options.run, .generation = 0, .members = members});
 }
 
@@ -91,11 +91,22 @@ bool Coordinator::all_left() const {
 
 // ---- what happens ----
 
+void Coordinator::State::awake(Time now) {
+  const Duration away = liveness.awake(now);
+  if (away == Duration::zero()) return;
+  for (Slot slot = calls.oldest(); slot != kNoCall; slot = calls[slot].newer) {
+    calls[slot].since += away;
+    calls[slot].next_warning += away;
+  }
+  for (Facing& facing : facings) facing.since += away;
+  if (reports_due != Time::max()) reports_due += away;
+}
+
 void Coordinator::receive(int rank, const FromRank& message, Clock::time_point now) {
   State& s = *state_;
   if (!s.is_open() || !s.valid(rank) || !s.at(rank).joined) return;
   if (s.at(rank).lost || s.at(rank).farewelled) return;
-  s.liveness.awake(now);
+  s.awake(now);
   s.liveness.heard(rank, now);
   const bool any_time =
       std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message);
@@ -116,7 +127,7 @@ void Coordinator::disconnected(int rank, std::string_view why, Clock::time_point
     --s.joined;
     return;
   }
-  s.liveness.awake(now);
+  s.awake(now);
   s.liveness.excuse(rank);
   s.at(rank).lost = true;
   if (!s.is_open()) return;
@@ -127,7 +138,7 @@ void Coordinator::disconnected(int rank, std::string_view why, Clock::time_point
 void Coordinator::batch_started(uint64_t number, Clock::time_point now) {
   State& s = *state_;
   if (!s.is_open()) return;
-  s.liveness.awake(now);
+  s.awake(now);
   s.running = std::max(s.running, std::min(number, s.cut));
   s.advance();
 }
@@ -135,7 +146,7 @@ void Coordinator::batch_started(uint64_t number, Clock::time_point now) {
 void Coordinator::tick(Clock::time_point now) {
   State& s = *state_;
   if (!s.is_open()) return;
-  s.liveness.awake(now);
+  s.awake(now);
   if (now >= s.next_heartbeat) {
     s.next_heartbeat = now + s.options.heartbeat_timeout / 4;
     s.output.send_all(CoordinatorHeartbeat{});
@@ -184,39 +195,57 @@ void Coordinator::State::handle(int rank, const Announce& message, Time now) {
 // false where the group has ended over it.
 bool Coordinator::State::announce(int rank, const Announcement& announcement, Time now) {
   const KeyTable::Local* local = keys.find(rank, announcement.id);
-  if (local == nullptr) {
-    malformed(rank, fmt::format("key number {} was never defined", announcement.id));
+  const uint64_t number = announcement.call;
+  if (local == nullptr || number == 0) {
+    malformed(rank, fmt::format("key number {} was never defined, or its call has no number",
+                                announcement.id));
     return false;
   }
   const uint32_t key = local->key;
-  const uint64_t number = announcement.call;
   Slot slot = calls.find(key, number);
-  if (slot == kEndedCall && number != 0) return true;  // too late: its end has been told
+  if (slot == kEndedCall) return true;  // too late: its end has been told
   if (slot == kNoCall) {
-    if (!calls.in_reach(key, number)) {
-      malformed(rank, fmt::format("{} is too far ahead", keys.describe_call(key, number)));
-      return false;
-    }
-    if (!leavers.empty()) {
-      fail_call(key, number, ErrorCode::kPeerLost, leavers.front(),
-                left_before(leavers.front(), key, number));
-      return true;
-    }
-    slot = calls.open(key, number, now);
-    watch_stall(now);
+    if (!leavers.empty()) return fail_after_leaving(rank, key, number);
+    slot = open_call(rank, key, number, now);
+    if (slot == kNoCall) return false;
   }
-  if (number == 0 || !calls.announce(slot, rank, local->variant)) {
-    malformed(rank, fmt::format("{} was announced twice or has no number",
-                                keys.describe_call(key, number)));
+  Call& call = calls[slot];
+  if (calls.has_announced(slot, rank)) {
+    malformed(rank, fmt::format("{} was announced twice", keys.describe_call(key, number)));
     return false;
   }
-  if (calls.open_of(rank) > kMaxOpenOfRank || calls.open_count() > kMaxOpen) {
-    malformed(rank, fmt::format("it has {} calls open, too many", calls.open_of(rank)));
-    return false;
+  if (call.stage == Stage::kWithdrawn) {
+    come_to_withdrawn(slot, rank, true);
+    return true;
   }
-  if (rank == 0) calls[slot].priority = announcement.priority;
-  if (calls[slot].announced == static_cast<uint32_t>(options.size)) everyone_came(slot);
+  calls.announce(slot, rank, local->variant);
+  if (rank == 0) call.priority = announcement.priority;
+  if (calls.complete(slot)) everyone_came(slot);
   note_facing(key, now);
+  return true;
+}
+
+// kNoCall where the group has ended over it.
+Slot Coordinator::State::open_call(int rank, uint32_t key, uint64_t number, Time now) {
+  if (!calls.in_reach(key, number)) {
+    malformed(rank, fmt::format("{} is too far ahead", keys.describe_call(key, number)));
+    return kNoCall;
+  }
+  if (calls.open_of(rank) >= kMaxOpenOfRank || calls.open_count() >= kMaxOpen) {
+    malformed(rank, fmt::format("it has {} calls open, too many", calls.open_of(rank)));
+    return kNoCall;
+  }
+  watch_stall(now);
+  return calls.open(key, number, now);
+}
+
+bool Coordinator::State::fail_after_leaving(int rank, uint32_t key, uint64_t number) {
+  if (!calls.in_reach(key, number)) {
+    malformed(rank, fmt::format("{} is too far ahead", keys.describe_call(key, number)));
+    return false;
+  }
+  fail_call(key, number, ErrorCode::kPeerLost, leavers.front(),
+            left_before(leavers.front(), key, number));
   return true;
 }
 

@@ -55,13 +55,13 @@ class Coordinator {
   bool all_connected() const;  // every rank has sent Connected: the group is ready
 
   void receive(int rank, const FromRank& message, Clock::time_point now);
-  // The connection of a rank ended. Before its Goodbye was answered, that is a death; before all have
-  // joined nobody counts on it yet, and it may join again.
+  // The connection of a rank ended. Before its Goodbye was answered, that is a death; before all
+  // have joined nobody counts on it yet, and it may join again.
   void disconnected(int rank, std::string_view why, Clock::time_point now);
   // Rank 0's data thread starts batch `number`.
   void batch_started(uint64_t number, Clock::time_point now);
-  // Checks silence, stalls and verdicts, and sends the coordinator's own heartbeats. Call at least at
-  // next_timer(): a longer gap counts as time in which this process itself was stopped.
+  // Checks silence, stalls and verdicts, and sends the coordinator's own heartbeats. Call at least
+  // at next_timer(): a longer gap counts as time in which this process itself was stopped.
   void tick(Clock::time_point now);
   Clock::time_point next_timer() const;
 

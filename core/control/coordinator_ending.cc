@@ -27,6 +27,10 @@ void Coordinator::State::fail_calls_without(int leaver) {
       hopeless.emplace_back(calls[slot].key, calls[slot].number);
   for (const auto& [key, call] : hopeless)
     fail_call(key, call, ErrorCode::kPeerLost, leaver, left_before(leaver, key, call));
+  std::vector<Slot> not_awaited;
+  for (const auto& [call, failed] : withdrawn)
+    not_awaited.push_back(calls.find(call.first, call.second));
+  for (const Slot slot : not_awaited) come_to_withdrawn(slot, leaver, false);
 }
 
 // The leaver went without waiting for calls that it had announced.

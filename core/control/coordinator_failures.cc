@@ -21,17 +21,48 @@ void Coordinator::State::handle(int rank, const Withdraw& message, Time now) {
     malformed(rank, "it withdrew a call that cannot be");
     return;
   }
-  const Slot slot = calls.find(*key, message.call);
+  Slot slot = calls.find(*key, message.call);
   if (slot == kEndedCall) return;
   if (slot != kNoCall && calls.has_announced(slot, rank)) {
     malformed(rank, fmt::format("it withdrew {}, which it had announced",
                                 keys.describe_call(*key, message.call)));
     return;
   }
-  fail_call(*key, message.call, ErrorCode::kAborted, rank,
-            fmt::format("{} withdrew {}: {}", describe(rank),
-                        keys.describe_call(*key, message.call), message.reason));
+  const Failed failed{
+      .id = *key,
+      .call = message.call,
+      .code = ErrorCode::kAborted,
+      .culprit = rank,
+      .message = fmt::format("{} withdrew {}: {}", describe(rank),
+                             keys.describe_call(*key, message.call), message.reason)};
+  tell_name(*key);
+  if (slot == kNoCall) slot = calls.open(*key, message.call, now);
+  if (calls[slot].stage != Stage::kWithdrawn) {
+    calls.make_withdrawn(slot);
+    withdrawn.emplace(std::pair(*key, message.call), failed);
+    for (int r = 0; r < options.size; ++r)
+      if (calls.has_announced(slot, r)) output.send(r, failed);
+  }
+  come_to_withdrawn(slot, rank, true);
+  for (const int leaver : leavers) {
+    if (calls.find(*key, message.call) != slot) break;
+    if (!calls.has_announced(slot, leaver)) come_to_withdrawn(slot, leaver, false);
+  }
   note_facing(*key, now);
+}
+
+// Ranks that have not made the call yet hear of its failure when they do, not before: a rank that
+// is only late would take it for a call that is over, and number its own wrongly.
+void Coordinator::State::come_to_withdrawn(Slot slot, int rank, bool tell) {
+  const uint32_t key = calls[slot].key;
+  const uint64_t number = calls[slot].number;
+  const auto failed = withdrawn.find({key, number});
+  if (has_rank(calls.announcers(slot), rank) || failed == withdrawn.end()) return;
+  calls.announce(slot, rank, calls[slot].variant);
+  if (tell) output.send(rank, failed->second);
+  if (!calls.complete(slot)) return;
+  withdrawn.erase(failed);
+  calls.end(key, number);
 }
 
 // ---- mismatch ----
@@ -87,7 +118,8 @@ void Coordinator::State::judge_facing(Time now) {
     bool still = true;
     for (int side = 0; side < 2; ++side) {
       const Slot slot = calls.find(facing.keys[side], facing.calls[side]);
-      still = still && slot != kEndedCall && slot != kNoCall && !calls[slot].ready;
+      still =
+          still && slot != kEndedCall && slot != kNoCall && calls[slot].stage == Stage::kWaiting;
     }
     if (still && now < facing.since + options.kind_mismatch_delay) {
       ++i;
@@ -108,25 +140,46 @@ void Coordinator::State::judge_facing(Time now) {
 }
 
 void Coordinator::State::fail_facing(const Facing& facing) {
-  std::string message =
-      fmt::format("key {} differs between ranks: ", quoted_key(keys[facing.keys[0]].name));
   std::vector<std::pair<std::vector<int>, std::string>> sides;
+  std::vector<bool> made_first(ranks.size());
   for (int side = 0; side < 2; ++side) {
     const auto announcers = calls.announcers(calls.find(facing.keys[side], facing.calls[side]));
     std::vector<int> who;
-    for (int r = 0; r < options.size; ++r)
-      if (has_rank(announcers, r)) who.push_back(r);
+    for (int r = 0; r < options.size; ++r) {
+      if (!has_rank(announcers, r)) continue;
+      who.push_back(r);
+      if (side == 0) made_first[static_cast<size_t>(r)] = true;
+    }
     sides.emplace_back(who,
                        fmt::format("{} called {} (call {})", ranks_phrase(who),
                                    to_string(keys[facing.keys[side]].kind), facing.calls[side]));
   }
   std::sort(sides.begin(), sides.end());
-  message += sides[0].second + ", " + sides[1].second;
   int culprit = -1;
   for (const auto& [who, text] : sides)
     if (who.size() == 1 && options.size > 2) culprit = who.front();
-  for (int side = 0; side < 2; ++side)
-    fail_call(facing.keys[side], facing.calls[side], ErrorCode::kMismatch, culprit, message);
+  const std::string message =
+      fmt::format("key {} differs between ranks: {}, {}", quoted_key(keys[facing.keys[0]].name),
+                  sides[0].second, sides[1].second);
+
+  Failed failed[2];
+  for (int side = 0; side < 2; ++side) {
+    tell_name(facing.keys[side]);
+    calls.end(facing.keys[side], facing.calls[side]);
+    failed[side] = {.id = facing.keys[side],
+                    .call = facing.calls[side],
+                    .code = ErrorCode::kMismatch,
+                    .culprit = culprit,
+                    .message = message};
+  }
+  // Each rank hears first of the call that it has not made, so that it counts that one before its
+  // own call ends and it goes on to the next.
+  for (int r = 0; r < options.size; ++r) {
+    if (at(r).lost) continue;
+    const int mine = made_first[static_cast<size_t>(r)] ? 0 : 1;
+    output.send(r, failed[1 - mine]);
+    output.send(r, failed[mine]);
+  }
 }
 
 // ---- stall ----

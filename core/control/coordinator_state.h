@@ -7,8 +7,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/control/batcher.h"
@@ -59,6 +61,8 @@ struct Coordinator::State {
   bool valid(int rank) const { return rank >= 0 && rank < options.size; }
   bool is_open() const { return !verdict.has_value(); }
   void welcome(Time now);
+  // Every entry passes here first: moves all clocks on where this process was stopped for a while.
+  void awake(Time now);
   void handle(int rank, const Connected&, Time now);
   void handle(int rank, const Define& message, Time now);
   void handle(int rank, const Announce& message, Time now);
@@ -69,6 +73,8 @@ struct Coordinator::State {
   void handle(int rank, const Goodbye&, Time now);
   void handle(int, const Heartbeat&, Time) {}
   bool announce(int rank, const Announcement& announcement, Time now);
+  Slot open_call(int rank, uint32_t key, uint64_t number, Time now);
+  bool fail_after_leaving(int rank, uint32_t key, uint64_t number);
   void everyone_came(Slot slot);
   // Sends what can be sent now: batches, farewells.
   void advance();
@@ -78,6 +84,8 @@ struct Coordinator::State {
   // ---- coordinator_failures.cc ----
   // Ends a call on every rank; from then on it counts as made.
   void fail_call(uint32_t key, uint64_t call, ErrorCode code, int culprit, std::string message);
+  // A rank comes to a withdrawn call, or (silently) has left and never will.
+  void come_to_withdrawn(Slot slot, int rank, bool tell);
   void fail_mismatched(Slot slot);
   void note_facing(uint32_t key, Time now);
   void judge_facing(Time now);
@@ -119,6 +127,7 @@ struct Coordinator::State {
   ToRank batch_message = Batch{};  // reused: its memory stays
   std::array<CutBatch, 4> recent;  // batch n at n mod size
 
+  std::map<std::pair<uint32_t, uint64_t>, Failed> withdrawn;  // by key and call, until all came
   std::vector<Facing> facings;
   std::vector<Report> reports;
   Time reports_due = Time::max();

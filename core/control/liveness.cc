@@ -9,13 +9,13 @@ void Liveness::start(Clock::time_point now) {
   if (timeout_ > Duration::zero()) next_check_ = now + timeout_;
 }
 
-void Liveness::awake(Clock::time_point now) {
-  if (timeout_ <= Duration::zero()) return;
-  if (awake_ && now - *awake_ > timeout_ / 2) {
-    const auto credit = now - timeout_ / 2;
-    for (Rank& r : ranks_) r.last = std::max(r.last, credit);
-  }
+Duration Liveness::awake(Clock::time_point now) {
+  if (timeout_ <= Duration::zero()) return {};
+  const Duration gap = awake_ ? now - *awake_ : Duration::zero();
   awake_ = now;
+  if (gap <= timeout_ / 2) return {};
+  for (Rank& r : ranks_) r.last += gap;
+  return gap;
 }
 
 std::optional<int> Liveness::silent(Clock::time_point now) {

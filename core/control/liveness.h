@@ -15,9 +15,9 @@ class Liveness {
 
   // From now on silence counts. Rank 0 is never watched: the coordinator lives in its process.
   void start(Clock::time_point now);
-  // Something happens: notices when this process itself was away (stopped, suspended). What the
-  // others sent meanwhile is still unread then, so that time is not held against them.
-  void awake(Clock::time_point now);
+  // Something happens: notices when this process itself was away (stopped, suspended), and for how
+  // long. What the others sent meanwhile is still unread then: that time is not held against them.
+  Duration awake(Clock::time_point now);
   void heard(int rank, Clock::time_point now) { ranks_[static_cast<size_t>(rank)].last = now; }
   // This rank has left: its silence is fine.
   void excuse(int rank) { ranks_[static_cast<size_t>(rank)].watched = false; }

@@ -300,8 +300,8 @@ TEST_P(KVStoreSuite, UnsupportedCallsSayWhatToUse) {
 INSTANTIATE_TEST_SUITE_P(
     , KVStoreSuite,
     ::testing::Combine(::testing::ValuesIn(backends()), ::testing::ValuesIn(group_sizes({1, 2, 3, 4, 8}))),
-    [](const auto& info) {
-      std::string name = fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
+    [](const auto& param_info) {
+      std::string name = fmt::format("{}_{}", std::get<0>(param_info.param), std::get<1>(param_info.param));
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });

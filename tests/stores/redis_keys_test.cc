@@ -15,9 +15,7 @@ class RedisKeysTest : public RedisTest {
     server_ = start();
     ASSERT_NE(server_, nullptr);
   }
-  int64_t time_to_live(const std::string& key) {
-    return std::stoll(server_->cli({"PTTL", key}));
-  }
+  int64_t time_to_live(const std::string& key) { return std::stoll(server_->cli({"PTTL", key})); }
   std::unique_ptr<RedisServer> server_;
 };
 

@@ -66,13 +66,29 @@ TEST(RedisUrl, OptionsWinOverTheUrl) {
 }
 
 TEST(RedisUrl, RefusesWhatItCannotReadWithoutShowingALogin) {
-  for (const char* url :
-       {"", "redis", "redis:/h", "redis://", "redis:///0", "redis://:6379", "redis://u:hidden@",
-        "redis://u:hidden@h:", "redis://u:hidden@h:0", "redis://u:hidden@h:65536",
-        "redis://u:hidden@h:x", "redis://u:hidden@h/x", "redis://u:hidden@h/-1",
-        "redis://u:hidden@h/0?x=y", "redis://u:hidden%4@h", "redis://u:hidden%zz@h",
-        "redis://u:hidden@[::1", "redis://u:hidden@[::1]x", "redis://u:hidden@::1",
-        "tcp://u:hidden@h", "http://u:hidden@h", "u:hidden@h", "unix:///run/redis.sock"}) {
+  for (const char* url : {"",
+                          "redis",
+                          "redis:/h",
+                          "redis://",
+                          "redis:///0",
+                          "redis://:6379",
+                          "redis://u:hidden@",
+                          "redis://u:hidden@h:",
+                          "redis://u:hidden@h:0",
+                          "redis://u:hidden@h:65536",
+                          "redis://u:hidden@h:x",
+                          "redis://u:hidden@h/x",
+                          "redis://u:hidden@h/-1",
+                          "redis://u:hidden@h/0?x=y",
+                          "redis://u:hidden%4@h",
+                          "redis://u:hidden%zz@h",
+                          "redis://u:hidden@[::1",
+                          "redis://u:hidden@[::1]x",
+                          "redis://u:hidden@::1",
+                          "tcp://u:hidden@h",
+                          "http://u:hidden@h",
+                          "u:hidden@h",
+                          "unix:///run/redis.sock"}) {
     const auto target = parse(url);
     ASSERT_FALSE(target) << url;
     EXPECT_EQ(target.error().code(), ErrorCode::kInvalidArgument) << url;
@@ -110,9 +126,10 @@ TEST(RedisErrors, MeanTheSameFromOldAndNewServers) {
            Case{"ERR Error running script (call to f_6a): @user_script:1: ERR value is not an "
                 "integer or out of range ",
                 false, "does not hold a counter"},
-           Case{"ERR Error running script (call to f_6a): @user_script:1: @user_script: 1: The user "
-                "executing the script can't run this command or subcommand ",
-                false, "does not let user 'me' run EVAL (with GET, SET)"},
+           Case{
+               "ERR Error running script (call to f_6a): @user_script:1: @user_script: 1: The user "
+               "executing the script can't run this command or subcommand ",
+               false, "does not let user 'me' run EVAL (with GET, SET)"},
            Case{"ERR Error running script (call to f_6a): @user_script:1: WRONGTYPE Operation "
                 "against a key holding the wrong kind of value ",
                 false, "holds something that pushpull did not write"},
@@ -184,8 +201,8 @@ TEST(RedisAddress, KnowsLoopback) {
   for (const char* local : {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(address(local).loopback()) << local;
   }
-  for (const char* remote : {"128.0.0.1", "10.0.0.1", "0.0.0.0", "::", "fe80::1", "::2",
-                             "::ffff:10.0.0.1", "7f00::1"}) {
+  for (const char* remote :
+       {"128.0.0.1", "10.0.0.1", "0.0.0.0", "::", "fe80::1", "::2", "::ffff:10.0.0.1", "7f00::1"}) {
     EXPECT_FALSE(address(remote).loopback()) << remote;
   }
 }

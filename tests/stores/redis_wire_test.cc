@@ -53,13 +53,14 @@ class LossyProxy {
 
 class RedisWireTest : public RedisTest {};
 
-// --- silent, slow, and broken ----------------------------------------------------------------------
+// --- silent, slow, and broken
+// ----------------------------------------------------------------------
 
 TEST_F(RedisWireTest, AServerThatAcceptsAndNeverAnswers) {
   RawServer server([](RawConnection& c, int) { c.hold(); });
   const Deadline deadline = deadline_in(600ms);
-  const Error error = in_time(
-      deadline, [&] { return refusal(options(server.url(), "me", "secret4"), deadline); });
+  const Error error =
+      in_time(deadline, [&] { return refusal(options(server.url(), "me", "secret4"), deadline); });
   expect_error(Result<void>(fail(error)), ErrorCode::kTimeout,
                {server.url() + "/0 does not answer (AUTH was not answered in time)"});
   EXPECT_EQ(error.message().find("secret4"), std::string::npos);
@@ -106,8 +107,8 @@ TEST_F(RedisWireTest, AServerThatClosesAfterTheLogin) {
   const Deadline deadline = deadline_in(600ms);
   const auto value = in_time(deadline, [&] { return store->get("pushpull:a", deadline); });
   expect_error(value, ErrorCode::kUnavailable,
-               {server.url() + "/0 closed the connection instead of answering GET; gave up after",
-                "attempts"});
+               {server.url() + "/0 closed the connection",
+                "instead of answering GET; gave up after", "attempts"});
   EXPECT_EQ(value.error().message().find("secret5"), std::string::npos);
 }
 
@@ -118,10 +119,10 @@ TEST_F(RedisWireTest, AServerThatClosesOrResetsAtOnce) {
       reset ? c.reset() : c.close();
     });
     const Deadline deadline = deadline_in(600ms);
-    const Error error = in_time(
-        deadline, [&] { return refusal(options(server.url(), "", "secret6"), deadline); });
+    const Error error =
+        in_time(deadline, [&] { return refusal(options(server.url(), "", "secret6"), deadline); });
     expect_error(Result<void>(fail(error)), ErrorCode::kUnavailable,
-                 {reset ? "reset the connection" : "closed the connection", "gave up after"});
+                 {"closed the connection", reset ? "reset by peer" : "", "gave up after"});
   }
 }
 
@@ -156,7 +157,8 @@ TEST_F(RedisWireTest, WritingToAClosedConnectionDoesNotKillTheProcess) {
   }
 }
 
-// --- repeated only where that does no harm ----------------------------------------------------------
+// --- repeated only where that does no harm
+// ----------------------------------------------------------
 
 TEST_F(RedisWireTest, AnAddWhoseReplyIsLostCountsOnce) {
   auto server = start();
@@ -197,7 +199,8 @@ TEST_F(RedisWireTest, ASetIfAbsentWhoseReplyIsLostKeepsItsOutcome) {
   EXPECT_EQ(server->cli({"DBSIZE"}), "0");
 }
 
-// --- error replies that a test cannot get from a real server at will ---------------------------------
+// --- error replies that a test cannot get from a real server at will
+// ---------------------------------
 
 TEST_F(RedisWireTest, RepliesThatMayBecomeGoodAreAskedAgain) {
   for (const std::string reply :
@@ -229,8 +232,8 @@ TEST_F(RedisWireTest, RepliesThatStayBadAreSaidAtOnce) {
       {":12", "gave GET an answer that Redis does not give"},
       {"+OK", "gave GET an answer that Redis does not give"}};
   for (const auto& [reply, meaning] : replies) {
-    RawServer server([&](RawConnection& c, int) {
-      while (!c.command().empty()) c.write(reply + "\r\n");
+    RawServer server([&text = reply](RawConnection& c, int) {
+      while (!c.command().empty()) c.write(text + "\r\n");
     });
     auto store = open(options(server.url()));
     ASSERT_NE(store, nullptr);
@@ -240,7 +243,8 @@ TEST_F(RedisWireTest, RepliesThatStayBadAreSaidAtOnce) {
   }
 }
 
-// --- not a Redis --------------------------------------------------------------------------------------
+// --- not a Redis
+// --------------------------------------------------------------------------------------
 
 TEST_F(RedisWireTest, WhatIsNoRedisIsSaidAtOnce) {
   const std::vector<std::pair<std::string, std::string>> answers{
@@ -253,9 +257,9 @@ TEST_F(RedisWireTest, WhatIsNoRedisIsSaidAtOnce) {
       {"$5\r\nabcdefgh\r\n", "is not a Redis"},
       {"$3\r\nabc\r\n+more\r\n", "is not a Redis"}};
   for (const auto& [answer, meaning] : answers) {
-    RawServer server([&](RawConnection& c, int) {
+    RawServer server([&text = answer](RawConnection& c, int) {
       c.command();
-      c.write(answer);
+      c.write(text);
       c.hold();
     });
     auto store = open(options(server.url()));

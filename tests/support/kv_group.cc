@@ -1,16 +1,17 @@
 #include "tests/support/kv_group.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
+#include <stdexcept>
 #include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/redis_server.h"
 
 namespace pushpull::testing {
 
@@ -21,17 +22,18 @@ std::vector<int> group_sizes(std::vector<int> sizes) {
   return sizes;
 }
 
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ::bind(fd, reinterpret_cast<sockaddr*>(&address), length);
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  ::close(fd);
-  return ntohs(address.sin_port);
+namespace {
+
+const RedisServer& redis() {
+  static const std::unique_ptr<RedisServer> server = [] {
+    auto started = RedisServer::start();
+    if (!started) throw std::runtime_error(started.error().message());
+    return std::move(*started);
+  }();
+  return *server;
 }
+
+}  // namespace
 
 Settings group_settings(const std::string& backend, int size) {
   static std::atomic<int> groups = 0;
@@ -43,8 +45,7 @@ Settings group_settings(const std::string& backend, int size) {
   settings.heartbeat_timeout = std::chrono::seconds(10);
   settings.log = "error";
   if (backend == "gloo-redis") {
-    const char* url = std::getenv("PUSHPULL_TEST_REDIS");
-    settings.rendezvous = url ? url : "redis://127.0.0.1:6379/0";
+    settings.rendezvous = redis().url();
   } else {
     settings.rendezvous = fmt::format("tcp://127.0.0.1:{}", free_port());
   }

@@ -16,11 +16,8 @@ bool under_mpi();
 // Sizes of groups to test: the given ones, or only the world's size under mpirun.
 std::vector<int> group_sizes(std::vector<int> sizes);
 
-// A port on loopback that nobody listens on now.
-int free_port();
-
 // Settings that all ranks of one new group share; rank is filled in per rank. `backend`: "gloo",
-// "gloo-redis" (needs PUSHPULL_TEST_REDIS, the URL of a server), "self", "mpi".
+// "gloo-redis" (over a real redis-server that lives as long as this process), "self", "mpi".
 Settings group_settings(const std::string& backend, int size);
 
 // Runs `body` once per rank, each with a store of its own, and closes the stores. Failures to create are

@@ -16,6 +16,10 @@ class CoordinatorTest : public CoordinatorFixture {
     for (size_t done = 0; done < all<Batch>().size(); ++done) run_batch(all<Batch>()[done].number);
     return all<Batch>();
   }
+  void withdraw(int rank, uint64_t call, CallKind kind = CallKind::kPushPull) {
+    coordinator->receive(
+        rank, Withdraw{.kind = kind, .key = "w", .call = call, .reason = "no input"}, now);
+  }
   std::vector<std::string> names(const Batch& batch) const {
     std::vector<std::string> found;
     for (const BatchEntry& entry : batch.entries)
@@ -383,8 +387,13 @@ TEST_F(CoordinatorTest, KindsThatFaceEachOtherFail) {
   EXPECT_TRUE(all<Failed>().empty());
   pass(Milliseconds(200));
   const auto failed = all<Failed>();
-  ASSERT_EQ(failed.size(), 2u);
-  EXPECT_NE(failed[0].id, failed[1].id);
+  ASSERT_EQ(failed.size(), 6u);
+  // Each rank hears of the call that it has not made before it hears of its own.
+  for (size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(sent[sent.size() - 6 + 2 * r].first, static_cast<int>(r));
+    EXPECT_NE(failed[2 * r].id, failed[2 * r + 1].id);
+    EXPECT_EQ(failed[2 * r].id == failed[0].id, r != 1);
+  }
   for (const auto& f : failed) {
     EXPECT_EQ(f.code, ErrorCode::kMismatch);
     EXPECT_EQ(f.culprit, 1);
@@ -427,7 +436,7 @@ TEST_F(CoordinatorTest, FacingKindsAreFoundBehindACallThatBecameReady) {
   pass(Seconds(1));
   announce(1, 1, 1);  // … which comes, and now faces call 2
   pass(Seconds(11));
-  ASSERT_EQ(all<Failed>().size(), 2u);
+  ASSERT_EQ(all<Failed>().size(), 4u);
   EXPECT_EQ(all<Failed>()[0].call + all<Failed>()[1].call, 3u);
 }
 
@@ -530,35 +539,59 @@ TEST_F(CoordinatorTest, ACallThatRunsIsNotStalled) {
 // ---- withdraw ----
 
 TEST_F(CoordinatorTest, AWithdrawnCallFailsEverywhere) {
-  start(3);
+  start(4);
   define_all(1, "w", tensor({4}));
   announce(0, 1, 1);
-  coordinator->receive(
-      2, Withdraw{.kind = CallKind::kPushPull, .key = "w", .call = 1, .reason = "no input"}, now);
-  const auto failed = only<Failed>();
-  EXPECT_EQ(failed.culprit, 2);
-  EXPECT_EQ(failed.message,
-            "rank 2 (host node-c, pid 1002) withdrew pushpull call 1 of key 'w': no input");
-  announce(1, 1, 1);  // swallowed
+  withdraw(2, 1);
+  ASSERT_EQ(all<Failed>().size(), 2u);  // ranks 0 and 2; the others hear of it when they come
+  announce(1, 1, 1);
+  withdraw(3, 1);
+  const auto failed = all<Failed>();
+  ASSERT_EQ(failed.size(), 4u);
+  const int order[] = {0, 2, 1, 3};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(sent[sent.size() - 4 + i].first, order[i]);
+    EXPECT_EQ(failed[i].culprit, 2);
+    EXPECT_EQ(failed[i].code, ErrorCode::kAborted);
+    EXPECT_EQ(failed[i].message,
+              "rank 2 (host node-c, pid 1002) withdrew pushpull call 1 of key 'w': no input");
+  }
   announce_all(1, 2);
-  EXPECT_EQ(all<Failed>().size(), 1u);
   EXPECT_EQ(only<Batch>().entries[0].call, 2u);
+  EXPECT_EQ(all<Failed>().size(), 4u);
 }
 
 TEST_F(CoordinatorTest, WithdrawBeforeAnybodyElseKnowsTheKey) {
   start(2);
-  coordinator->receive(
-      1, Withdraw{.kind = CallKind::kBroadcast, .key = "w", .call = 2, .reason = "x"}, now);
+  withdraw(1, 2, CallKind::kBroadcast);
   EXPECT_EQ(only<Name>().key, "w");
   EXPECT_EQ(only<Failed>().call, 2u);
   define_all(1, "w", broadcast({4}), CallKind::kBroadcast);
   announce_all(1, 1);
-  announce_all(1, 2);
+  announce(0, 1, 2);
   announce_all(1, 3);
   const auto batches = run_all();
   ASSERT_EQ(batches.size(), 2u);
   EXPECT_EQ(batches[0].entries[0].call, 1u);
   EXPECT_EQ(batches[1].entries[0].call, 3u);
+  EXPECT_EQ(all<Failed>().size(), 2u);
+}
+
+TEST_F(CoordinatorTest, AWithdrawnCallKeepsNobodyFromLeaving) {
+  start(3);
+  define_all(1, "w", tensor({4}));
+  announce(0, 1, 1);
+  withdraw(2, 1);
+  coordinator->receive(0, Goodbye{}, now);
+  EXPECT_EQ(all<Farewell>().size(), 1u);
+  coordinator->receive(2, Goodbye{}, now);
+  EXPECT_EQ(all<Farewell>().size(), 2u);
+  pass(Seconds(700), {0, 2});
+  EXPECT_TRUE(all<Warning>().empty());
+  announce(1, 1, 1);
+  EXPECT_EQ(all<Failed>().size(), 3u);
+  EXPECT_EQ(all<Failed>()[2].culprit, 2);
+  EXPECT_EQ(sent.back().first, 1);
 }
 
 // ---- death ----
@@ -756,7 +789,7 @@ TEST_F(CoordinatorTest, EvidenceAboutARankThatLeftIsNoFailure) {
 TEST_F(CoordinatorTest, NonsenseEndsTheGroupAndNamesTheRank) {
   const std::vector<std::pair<const char*, std::vector<FromRank>>> cases = {
       {"key number 9 was never defined", {Announce{{{9, 1, 0}}}}},
-      {"has no number", {Announce{{{1, 0, 0}}}}},
+      {"its call has no number", {Announce{{{1, 0, 0}}}}},
       {"was announced twice", {Announce{{{1, 1, 0}, {1, 1, 0}}}}},
       {"too far ahead", {Announce{{{1, 1ull << 40, 0}}}}},
       {"defined twice", {Define{.id = 1, .key = "x", .signature = {}}}},

@@ -70,14 +70,18 @@ void RedisClient::try_once(const Command& command, Deadline deadline) {
 Result<Reply> RedisClient::retry(const Command* command, Deadline deadline) {
   const auto start = Clock::now();
   Backoff backoff(kFirstPause, kLongestPause);
+  std::optional<Fault> last;
   for (int attempts = 1;; ++attempts) {
+    const bool whole = Clock::now() + kAttempt <= deadline;
     auto reply = attempt(command, at_most(kAttempt, deadline));
     if (reply) return std::move(*reply);
-    const Fault& fault = reply.error();
+    Fault& fault = reply.error();
     if (fault.reconnect) connection_.reset();
-    if (!fault.retry) return fail(fault.error);
+    if (!fault.retry) return fail(std::move(fault.error));
+    // An attempt that the deadline cut short says less than the one before it.
+    if (whole || !fault.timed_out() || !last) last = std::move(fault);
     if (!backoff.sleep(deadline, random_)) {
-      return fail(gave_up(fault, attempts, Clock::now() - start));
+      return fail(gave_up(*last, attempts, Clock::now() - start));
     }
   }
 }

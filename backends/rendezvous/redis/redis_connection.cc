@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -15,22 +16,23 @@ namespace pushpull::redis {
 
 namespace {
 
-// Empty on success, else why there is no connection.
-std::string connect_to(const Address& address, Deadline deadline, Socket& out) {
+Attempt<Socket> connect_to(const Address& address, const Question& question, Deadline deadline) {
   Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return errno_text(errno);
-  int error = 0;
+  const auto failed = [&](int error) {
+    return tl::unexpected(unreachable_fault(question, errno_text(error)));
+  };
+  if (!socket.valid()) return failed(errno);
   if (::connect(socket.fd(), address.get(), address.length) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return errno_text(errno);
-    if (!wait_ready(socket.fd(), POLLOUT, deadline)) return "no answer in time";
+    if (errno != EINPROGRESS && errno != EINTR) return failed(errno);
+    if (!wait_ready(socket.fd(), POLLOUT, deadline)) return tl::unexpected(silent_fault(question));
+    int error = 0;
     socklen_t length = sizeof error;
     if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-    if (error != 0) return errno_text(error);
+    if (error != 0) return failed(error);
   }
   const int on = 1;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  out = std::move(socket);
-  return {};
+  return socket;
 }
 
 // An equal share of the time left for each of the addresses not tried yet: the first may be one
@@ -54,23 +56,20 @@ bool wait_ready(int fd, short events, Deadline deadline) {
   }
 }
 
-Attempt<Opened> open_socket(const RedisTarget& target, Resolver& resolver,
-                            const Question& question, Deadline deadline) {
+Attempt<Opened> open_socket(const RedisTarget& target, Resolver& resolver, const Question& question,
+                            Deadline deadline) {
   const auto addresses = resolver.resolve(target.host, target.port, deadline);
   if (!addresses) {
-    return tl::unexpected(unresolved_fault(question, target.host, addresses.error().reason));
+    return tl::unexpected(unresolved_fault(question, target.host, addresses.error()));
   }
-  std::string reason;
+  std::optional<Fault> last;
   for (size_t i = 0; i < addresses->size(); ++i) {
     const Address& address = (*addresses)[i];
-    Opened opened;
-    reason = connect_to(address, share(deadline, addresses->size() - i), opened.socket);
-    if (reason.empty()) {
-      opened.loopback = address.loopback();
-      return opened;
-    }
+    auto socket = connect_to(address, question, share(deadline, addresses->size() - i));
+    if (socket) return Opened{std::move(*socket), address.loopback()};
+    last = std::move(socket.error());
   }
-  return tl::unexpected(unreachable_fault(question, reason));
+  return tl::unexpected(std::move(*last));
 }
 
 bool RedisConnection::quiet() const {
@@ -111,7 +110,8 @@ Attempt<void> RedisConnection::receive(const Question& question, Deadline deadli
         return tl::unexpected(silent_fault(question));
       }
     } else if (errno != EINTR) {
-      return tl::unexpected(broken_fault(question, "reset the connection"));
+      return tl::unexpected(
+          broken_fault(question, "closed the connection (" + errno_text(errno) + ")"));
     }
   }
 }

@@ -101,10 +101,11 @@ Result<RedisTarget> parse_redis_url(const StoreOptions& options) {
   std::string_view rest = options.url;
   const std::string_view url = rest;
   if (rest.starts_with("rediss://")) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("the rendezvous URL '{}' asks for TLS, which hiredis 0.14 does not have; "
-                            "use redis:// over a network you trust, or a tunnel that adds TLS",
-                            without_login(url)));
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("the rendezvous URL '{}' asks for TLS, which hiredis 0.14 does not have; "
+                    "use redis:// over a network you trust, or a tunnel that adds TLS",
+                    without_login(url)));
   }
   if (!rest.starts_with("redis://")) return bad_url(url, "does not start with redis://");
   rest.remove_prefix(std::string_view("redis://").size());
