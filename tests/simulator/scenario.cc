@@ -47,7 +47,8 @@ void add_program(Random& random, Scenario& s) {
       if (!random.chance(10)) step.push_back(random_op(random, k, s.size));
     random.shuffle(step);
     if (random.chance(20)) step.push_back({.kind = CallKind::kBarrier, .key = {}, .signature = {}});
-    if (!step.empty()) s.steps.push_back(std::move(step));
+    if (step.empty()) step.push_back(random_op(random, 0, s.size));
+    s.steps.push_back(std::move(step));
   }
 }
 
