@@ -38,6 +38,7 @@ function(pushpull_module name)
   add_library(${name} MODULE ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE pushpull_options pushpull ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${name} LIBRARY DESTINATION pushpull/_lib COMPONENT wheel)
 endfunction()
 
 # pushpull_test(NAME SOURCES... [LIBS ...] [TIMEOUT seconds] [LABELS ...] [CORES n]):

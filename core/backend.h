@@ -45,8 +45,15 @@ class Backend {
 };
 
 // --- the C side of a module -------------------------------------------------------------------
-// A module libpushpull_backend_<name>.so exports pushpull_backend_v1, a module
-// libpushpull_store_<name>.so exports pushpull_store_v1.
+// A module libpushpull_backend_<name>.so exports the function pushpull_backend_v1, a module
+// libpushpull_store_<name>.so the function pushpull_store_v1:
+//
+//   PUSHPULL_MODULE_EXPORT const pushpull::StoreModule* pushpull_store_v1() {
+//     static constexpr pushpull::StoreModule kModule{pushpull::kModuleAbi, &create};
+//     return &kModule;
+//   }
+//
+// Neither the function nor create() throws.
 
 // Changes with every change of the classes that cross the border.
 inline constexpr char kModuleAbi[] = "pushpull-module-1";
@@ -59,6 +66,8 @@ struct StoreModule {
   const char* abi;
   std::unique_ptr<StoreFactory> (*create)();
 };
+using BackendModuleFunction = const BackendModule* (*)();
+using StoreModuleFunction = const StoreModule* (*)();
 
 }  // namespace pushpull
 

@@ -40,7 +40,7 @@ typedef struct PushPullTensor {
   const int64_t* shape; /* ndim numbers; read during the call only */
 } PushPullTensor;
 
-/* Called exactly once per call: code and sentence (valid during the callback; empty on success).
+/* Called exactly once per call that returned 0 (never where it did not): code and sentence (valid during the callback; empty on success).
  * On a thread of the library, or on the caller's before the function returns. Must not block. */
 typedef void (*PushPullDone)(void* context, int code, const char* message);
 

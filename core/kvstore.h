@@ -49,6 +49,7 @@ class KVStore {
   [[nodiscard]] static Result<std::unique_ptr<KVStore>> create(const Settings& settings,
                                                                Registry& registry,
                                                                std::shared_ptr<Logger> logger = nullptr);
+  // A forked child's copy is dead: its calls fail, its descriptors are closed without a word to the group.
   virtual ~KVStore() = default;  // abort()s what is still going on, unless closed before
 
   // A call is identified by (kind, key, how many-th call of that). Where program order and the order in
@@ -92,10 +93,6 @@ class KVStore {
 
   // The group's failure, sticky; nullopt while it is well.
   virtual std::optional<Error> failure() const = 0;
-  // In the child of a fork: closes every descriptor (without telling the group) and marks the store
-  // dead. Async-signal-safe apart from that.
-  virtual void after_fork_in_child() = 0;
-
   // Human-readable: pending keys, who is missing, last batch, connections.
   virtual std::string dump() const = 0;
 };

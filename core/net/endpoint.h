@@ -17,7 +17,7 @@ struct Endpoint {
   std::string to_string() const;  // "host:port", "[::1]:port"
 };
 
-// "host:port", "[v6]:port"; the port is needed unless default_port is not 0.
+// "host:port", "[v6]:port"; the port is needed unless default_port is not 0. Port 0 stands for any.
 [[nodiscard]] Result<Endpoint> parse_endpoint(std::string_view text, uint16_t default_port = 0);
 
 // A range of ports, "30000-30100" or "30000"; empty text: any port (0, 0).
@@ -38,10 +38,13 @@ struct Interface {
 
 // The numeric address of this host that others should use.
 // `wanted`: empty, or a comma-separated list of interface names, name prefixes ("eth"), networks
-// ("10.0.0.0/8"), numeric addresses, and exclusions ("^docker0"); the first match in its order wins.
-// Empty: the address by which the route to `toward` leaves (UDP connect; nothing is sent); where
-// `toward` is empty, resolves to loopback or is unknown: loopback if `toward` is loopback, else the
-// first interface that is up and not loopback, else loopback.
+// ("10.0.0.0/8"), numeric addresses, and exclusions ("^docker0"); the first match in its order wins
+// (an exact name before a prefix, the family of `toward` before the other, else IPv4). Where
+// nothing matches, the error lists the interfaces. Empty, or only exclusions: the address by which
+// the route to `toward` leaves (UDP connect; nothing is sent); where `toward` is empty, resolves to
+// loopback or is unknown: loopback if `toward` is itself loopback ("localhost", 127.0.0.1), else
+// the first interface that is up and not loopback, else loopback. A name that does not resolve yet
+// is waited for during half of the time that is left, and only where this host has a choice.
 [[nodiscard]] Result<std::string> choose_address(std::string_view wanted, const Endpoint& toward,
                                                  Deadline deadline);
 

@@ -1,0 +1,32 @@
+# `make demo` and `make test` set up all they need; a second run skips what is done.
+.DEFAULT_GOAL := help
+SANITIZERS := asan ubsan tsan
+.PHONY: help build demo test wheel clean $(SANITIZERS)
+
+help:
+	@echo 'make demo     train a small model over two workers'
+	@echo 'make test     run all tests'
+	@echo 'make build    set up and build, run nothing'
+	@echo 'make asan     unit and conformance tests with the address sanitizer (also ubsan, tsan)'
+	@echo 'make wheel    build a Python wheel in build/wheel'
+	@echo 'make clean    remove what was built; .venv stays'
+
+build:
+	@scripts/setup.sh
+
+demo: build
+	@scripts/demo.sh
+
+test: build
+	@.venv/bin/python scripts/run_tests.py
+
+$(SANITIZERS):
+	@scripts/setup.sh packages
+	@scripts/sanitize.sh $@
+
+wheel:
+	@scripts/setup.sh packages python build
+	@.venv/bin/python scripts/wheel_backend.py build/wheel
+
+clean:
+	rm -rf build

@@ -1,0 +1,131 @@
+#include "backends/exchange/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "backends/exchange/forms.h"
+#include "core/reduce.h"
+
+namespace pushpull {
+namespace {
+
+enum class Form { kAuto, kDirect, kRing };
+
+// Where one step of everything costs less than two or more steps of less.
+constexpr size_t kSmallBytes = 64u << 10;
+// Where the ring's fewer messages at once count for more than its many steps.
+constexpr int kRingRanks = 5;
+constexpr size_t kRingBytes = 1u << 20;
+// Where a chain's pipeline is worth filling.
+constexpr size_t kChainBytes = 256u << 10;
+
+bool rounds_between(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
+class Exchange final : public Collective {
+ public:
+  Exchange(std::unique_ptr<PointToPoint> links, const Settings& settings)
+      : links_(std::move(links)), chunk_bytes_(settings.chunk_bytes) {
+    if (settings.exchange == "ring") form_ = Form::kRing;
+    if (settings.exchange == "direct") form_ = Form::kDirect;
+  }
+
+  int rank() const override { return links_->rank(); }
+  int size() const override { return links_->size(); }
+
+  Result<void> allreduce(std::span<const Part> parts, const Reduce& reduce,
+                         const PartDone& done) override;
+  Result<void> broadcast(std::span<const Part> parts, int root, const PartDone& done) override;
+  Result<void> allgather(const void* in, void* out, std::span<const size_t> sizes) override {
+    return allgather_direct(*links_, in, out, sizes);
+  }
+  Result<void> barrier() override { return barrier_rounds(*links_); }
+  void abort(const Error& reason) override { links_->abort(reason); }
+
+ private:
+  Call make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done);
+  Result<void> ring_with_direct(std::span<const Part> parts, const Reduce& reduce,
+                                const PartDone& done);
+  void alone(const Part& part, const Reduce& reduce) const;
+
+  std::unique_ptr<PointToPoint> links_;
+  const size_t chunk_bytes_;
+  Form form_ = Form::kAuto;
+  Workspace work_;
+};
+
+Call Exchange::make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done) {
+  Call call(*links_, work_, parts, done);
+  call.reduce = reduce;
+  call.rounding = form_ == Form::kRing ? Rounding::kEachAddition : Rounding::kOnce;
+  call.chunk_bytes = chunk_bytes_;
+  return call;
+}
+
+Result<void> Exchange::allreduce(std::span<const Part> parts, const Reduce& reduce,
+                                 const PartDone& done) {
+  if (size() == 1) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      alone(parts[i], reduce);
+      done(i);
+    }
+    return {};
+  }
+  Call call = make_call(parts, reduce, done);
+  const size_t bytes = input_bytes(parts, size());
+  if (bytes * static_cast<size_t>(size() - 1) <= kSmallBytes) return allreduce_small(call);
+  if (form_ == Form::kDirect) return allreduce_direct(call);
+  if (form_ == Form::kRing) return allreduce_ring(call);
+  if (size() < kRingRanks || bytes < kRingBytes) return allreduce_direct(call);
+  return ring_with_direct(parts, reduce, done);
+}
+
+// The ring, but for the types whose sums would then round at each step.
+Result<void> Exchange::ring_with_direct(std::span<const Part> parts, const Reduce& reduce,
+                                        const PartDone& done) {
+  for (const bool direct : {false, true}) {
+    std::vector<Part> chosen;
+    std::vector<size_t> index;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (rounds_between(parts[i].dtype) != direct) continue;
+      chosen.push_back(parts[i]);
+      index.push_back(i);
+    }
+    if (chosen.empty()) continue;
+    const PartDone tell = [&](size_t i) { done(index[i]); };
+    Call call = make_call(chosen, reduce, tell);
+    auto ok = direct ? allreduce_direct(call) : allreduce_ring(call);
+    if (!ok) return ok;
+  }
+  return {};
+}
+
+Result<void> Exchange::broadcast(std::span<const Part> parts, int root, const PartDone& done) {
+  Call call = make_call(parts, {}, done);
+  size_t bytes = 0;
+  for (const Part& part : parts) bytes += (part.end - part.begin) * size_of(part.dtype);
+  const bool chain = bytes >= kChainBytes;
+  return broadcast_down(call, root, chain ? TreeShape::kChain : TreeShape::kBinomial);
+}
+
+// One rank's sum.
+void Exchange::alone(const Part& part, const Reduce& reduce) const {
+  const Range range = part_of_slice(part, 0, 1);
+  if (range.count == 0) return;
+  const size_t at = range.first * size_of(part.dtype);
+  const char* in = static_cast<const char*>(part.in) + at;
+  char* out = static_cast<char*>(part.out) + at;
+  scale(part.dtype, out, in, reduce.prescale, range.count);
+  if (reduce.postscale != 1.0) scale(part.dtype, out, out, reduce.postscale, range.count);
+}
+
+}  // namespace
+
+std::unique_ptr<Collective> make_exchange(std::unique_ptr<PointToPoint> links,
+                                          const Settings& settings) {
+  return std::make_unique<Exchange>(std::move(links), settings);
+}
+
+}  // namespace pushpull

@@ -1,0 +1,466 @@
+#include "core/bootstrap.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/checked_collective.h"
+
+namespace pushpull {
+namespace {
+
+constexpr char kDefaultTcp[] = "tcp://127.0.0.1:29500";
+constexpr char kDefaultRedis[] = "redis://127.0.0.1:6379/0";
+
+std::string scheme_of(std::string_view url) {
+  const size_t at = url.find("://");
+  return std::string(at == std::string_view::npos ? "" : url.substr(0, at));
+}
+
+// The module behind a backend's name: gloo-redis is gloo that found its ranks in another way.
+std::string module_of(const std::string& backend) {
+  return backend == "gloo-redis" ? "gloo" : backend;
+}
+
+Result<std::string> rendezvous_url(const Settings& settings) {
+  std::string url = settings.rendezvous;
+  const bool redis = settings.backend == "gloo-redis";
+  if (url.empty()) url = redis ? kDefaultRedis : kDefaultTcp;
+  const std::string scheme = scheme_of(url);
+  if (redis && scheme != "redis" && scheme != "rediss")
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("backend gloo-redis needs a redis:// rendezvous, but it is {}://…; set "
+                            "PUSHPULL_RENDEZVOUS to redis://host:port/db or use backend gloo",
+                            scheme));
+  return url;
+}
+
+// The host that a rendezvous URL points to; empty for files.
+Endpoint rendezvous_host(const std::string& url) {
+  const size_t start = url.find("://");
+  if (start == std::string::npos || scheme_of(url) == "file") return {};
+  std::string rest = url.substr(start + 3);
+  rest = rest.substr(0, rest.find('/'));
+  if (const size_t at = rest.rfind('@'); at != std::string::npos) rest = rest.substr(at + 1);
+  auto endpoint = parse_endpoint(rest, 1);
+  return endpoint ? *endpoint : Endpoint{};
+}
+
+std::string first_line(const char* file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+// Connects one rank, step by step; what it builds moves into the session at the end.
+class Bootstrap {
+ public:
+  Bootstrap(const Settings& settings, const Identity& identity, Registry& registry,
+            std::shared_ptr<Logger> logger)
+      : settings_(settings),
+        identity_(identity),
+        registry_(registry),
+        logger_(std::move(logger)),
+        deadline_(deadline_in(settings.rendezvous_timeout)) {}
+
+  Result<std::unique_ptr<Session>> run() {
+    auto connected = connect();
+    if (connected) return std::move(session_);
+    // All ranks hear the same words: rank 0 tells the others, they hear it or see it go.
+    if (session_->server) session_->server->abort(connected.error());
+    return fail(connected.error());
+  }
+
+ private:
+  bool leader() const { return identity_.rank == 0; }
+  bool alone() const { return identity_.size == 1; }
+
+  // The named backend must be there even for one rank, which then needs nobody to talk to.
+  Result<void> find_backend() {
+    auto backend = registry_.backend(module_of(settings_.backend));
+    if (backend && alone()) backend = registry_.backend("self");
+    if (!backend) return fail(backend.error());
+    backend_ = *backend;
+    return {};
+  }
+
+  Result<void> lead_alone() {
+    start_server(random_id());
+    return session_->server->join_locally(me_);
+  }
+
+  Result<void> connect() {
+    if (auto r = find_backend(); !r) return r;
+    session_->io = std::make_unique<IoThread>("pushpull-io");
+    session_->inbox = std::make_unique<Inbox>();
+    me_ = describe_this_process();
+    me_.rank = identity_.rank;
+    if (alone()) {
+      if (auto r = lead_alone(); !r) return r;
+    } else {
+      if (auto r = find_rendezvous(); !r) return r;
+      if (auto r = choose_listener(); !r) return r;
+      if (auto r = leader() ? lead() : follow(); !r) return r;
+    }
+    auto welcome = session_->inbox->wait_for_welcome(deadline_);
+    if (!welcome) return fail(welcome.error());
+    return join_data_plane(*welcome);
+  }
+
+  Result<void> find_rendezvous() {
+    auto own = backend_->rendezvous(settings_.job);
+    if (!own) return fail(own.error());
+    if (*own) {
+      rendezvous_ = std::move(*own);
+    } else {
+      auto url = rendezvous_url(settings_);
+      if (!url) return fail(url.error());
+      auto factory = registry_.store(scheme_of(*url) == "rediss" ? "redis" : scheme_of(*url));
+      if (!factory) return fail(factory.error());
+      StoreOptions options;
+      options.url = *url;
+      options.job = settings_.job;
+      options.secret = settings_.secret;
+      options.user = settings_.redis_user;
+      options.password = settings_.redis_password;
+      options.host_it = leader();
+      options.interface = settings_.interface;
+      auto store = (*factory)->open(options, deadline_);
+      if (!store) return fail(store.error());
+      toward_ = rendezvous_host(*url);
+      rendezvous_ = make_store_rendezvous(std::move(*store), settings_.job);
+    }
+    secret_ = settings_.secret;
+    return {};
+  }
+
+  // Where nobody but a trusted channel or the user can give all ranks a secret, we stay on loopback.
+  bool may_leave_loopback() const { return !settings_.secret.empty() || rendezvous_->trusted(); }
+
+  Result<void> choose_listener() {
+    if (leader() && secret_.empty() && rendezvous_->trusted()) secret_ = random_secret();
+    address_ = "127.0.0.1";
+    if (may_leave_loopback()) {
+      auto chosen = choose_address(settings_.interface, toward_, deadline_);
+      if (!chosen) return fail(chosen.error());
+      address_ = *chosen;
+    }
+    auto ports = parse_ports(settings_.ports);
+    if (!ports) return fail(ports.error());
+    ports_ = *ports;
+    return {};
+  }
+
+  void start_server(const std::string& run) {
+    run_ = run;
+    CoordinatorOptions options;
+    options.size = identity_.size;
+    options.run = run_;
+    options.fusion_bytes = settings_.fusion_bytes;
+    options.heartbeat_timeout = settings_.heartbeat_timeout;
+    options.stall_warning = settings_.stall_warning;
+    options.stall_timeout = settings_.stall_timeout;
+    session_->server = std::make_unique<ControlServer>(options, *session_->io, logger_);
+    session_->link = session_->server->local_link();
+    session_->link->start(session_->inbox->receiver());
+  }
+
+  // This rank's listener, for one run of the job.
+  Result<void> listen() {
+    mesh_ = std::make_unique<TcpMesh>(secret_);
+    Acceptor::Options options;
+    options.address = address_;
+    options.ports = ports_;
+    options.secret = secret_;
+    options.logger = logger_;
+    options.judge = [this](const Hello& hello) { return judge(hello); };
+    options.accepted = [this](Hello hello, Socket socket) {
+      if (hello.purpose == Purpose::kControl) {
+        session_->server->accepted(hello, std::move(socket));
+      } else {
+        mesh_->accepted(hello, std::move(socket));
+      }
+    };
+    auto acceptor = Acceptor::listen(std::move(options));
+    if (!acceptor) return fail(acceptor.error());
+    acceptor_ = std::move(*acceptor);
+    me_.address = acceptor_->endpoint().to_string();
+    return {};
+  }
+
+  Result<void> judge(const Hello& hello) {
+    if (hello.job != settings_.job)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("this is job '{}', not '{}'", settings_.job, hello.job));
+    if (hello.run != run_)
+      return fail(ErrorCode::kUnavailable,
+                  fmt::format("job '{}' is at run {}, not {}", settings_.job, run_, hello.run));
+    if (hello.rank < 0 || hello.rank >= identity_.size)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("rank {} does not exist in a group of {}; PUSHPULL_RANK counts from 0",
+                              hello.rank, identity_.size));
+    if (hello.purpose == Purpose::kData) return mesh_->judge(hello);
+    if (hello.purpose != Purpose::kControl || !session_->server)
+      return fail(ErrorCode::kInvalidArgument, "this rank is not the coordinator");
+    return session_->server->check(hello);
+  }
+
+  // Rank 0: publishes itself and waits for the others.
+  Result<void> lead() {
+    start_server(random_id());
+    if (auto listening = listen(); !listening) return listening;
+    ControlServer& server = *session_->server;
+    if (auto joined = server.join_locally(me_); !joined) return joined;
+    Advert advert;
+    advert.run = run_;
+    advert.size = identity_.size;
+    advert.endpoint = me_.address;
+    advert.host = me_.host;
+    advert.pid = me_.pid;
+    if (settings_.secret.empty()) advert.secret = secret_;
+    if (auto published = rendezvous_->publish(advert, deadline_); !published) return published;
+    while (!server.all_joined()) {
+      const auto turn = std::min(deadline_, deadline_in(std::chrono::seconds(1)));
+      auto welcome = session_->inbox->wait_for_welcome(turn);
+      if (welcome) break;
+      if (welcome.error().code() != ErrorCode::kTimeout) return fail(welcome.error());
+      if (Clock::now() >= deadline_)
+        return fail(ErrorCode::kTimeout,
+                    fmt::format("{} after {:.0f} s (rendezvous {}, job '{}')", server.joined_so_far(),
+                                std::chrono::duration<double>(settings_.rendezvous_timeout).count(),
+                                rendezvous_->description(), settings_.job));
+      if (auto current = rendezvous_->still_current(deadline_); !current) return current;
+    }
+    return {};
+  }
+
+  // Other ranks: look for rank 0 until one answers. An advert that leads nowhere is an old run's.
+  Result<void> follow() {
+    std::string stale;
+    for (;;) {
+      auto advert = rendezvous_->find(stale, deadline_);
+      if (!advert) return fail(advert.error());
+      for (bool again = true; again;) {
+        auto socket = join(*advert);
+        if (socket) return start_link(std::move(*socket));
+        const bool gone = socket.error().code() == ErrorCode::kUnavailable ||
+                          socket.error().code() == ErrorCode::kTimeout;
+        if (!gone || Clock::now() >= deadline_) return fail(socket.error());
+        auto newer = rendezvous_->find(advert->run, std::min(deadline_, deadline_in(
+                                                        std::chrono::milliseconds(200))));
+        if (newer) advert = std::move(newer);
+      }
+    }
+  }
+
+  Result<Socket> join(const Advert& advert) {
+    if (advert.size != identity_.size)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("rank {} was started for a group of {}, but rank 0 (host {}, pid {}) for "
+                              "a group of {}; PUSHPULL_SIZE must be the same everywhere",
+                              identity_.rank, identity_.size, advert.host, advert.pid, advert.size));
+    auto endpoint = parse_endpoint(advert.endpoint);
+    if (!endpoint) return fail(endpoint.error());
+    if (advert.host != me_.host && is_loopback(endpoint->host))
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("rank 0 on {} listens on loopback only, since the job has no secret; set "
+                              "PUSHPULL_SECRET or PUSHPULL_SECRET_FILE on every rank",
+                              advert.host));
+    if (settings_.secret.empty()) secret_ = advert.secret;
+    if (run_ != advert.run) {
+      acceptor_.reset();
+      run_ = advert.run;
+      if (backend_->uses_mesh())
+        if (auto listening = listen(); !listening) return fail(listening.error());
+    }
+    Hello hello;
+    hello.purpose = Purpose::kControl;
+    hello.job = settings_.job;
+    hello.run = advert.run;
+    hello.rank = identity_.rank;
+    hello.detail = encode_member(me_);
+    const auto turn = std::min(deadline_, deadline_in(std::chrono::seconds(2)));
+    return dial(*endpoint, secret_, hello, turn);
+  }
+
+  Result<void> start_link(Socket socket) {
+    session_->link =
+        make_socket_link(*session_->io, std::move(socket), settings_.heartbeat_timeout);
+    session_->link->start(session_->inbox->receiver());
+    return {};
+  }
+
+  Result<void> join_data_plane(const Welcome& welcome) {
+    Group& group = session_->group;
+    group.job = settings_.job;
+    group.run = welcome.run;
+    group.generation = welcome.generation;
+    group.rank = identity_.rank;
+    group.members = welcome.members;
+    group.secret = secret_;
+    if (mesh_) {
+      mesh_->set_group(group.job, group.run, group.generation, group.rank, group.members);
+      session_->inbox->on_failure([this](const Error& error) { mesh_->cancel(error); });
+    }
+    group.mesh = mesh_.get();
+    auto collective = backend_->connect(group, settings_, deadline_);
+    group.mesh = nullptr;
+    session_->inbox->on_failure(nullptr);
+    if (!collective) {
+      const FromRank reason = GiveUp{collective.error().message()};
+      session_->link->send({&reason, 1});
+      return fail(collective.error());
+    }
+    start_scheduler(std::move(*collective));
+    const FromRank connected = Connected{};
+    session_->link->send({&connected, 1});
+    if (auto ready = session_->inbox->wait_until_ready(deadline_); !ready) return ready;
+    if (leader() && rendezvous_) rendezvous_->withdraw();
+    return {};
+  }
+
+  void start_scheduler(std::unique_ptr<Collective> collective) {
+    Scheduler::Options options;
+    options.leave_timeout = settings_.leave_timeout;
+    if (ControlServer* server = session_->server.get())
+      options.batch_started = [server](uint64_t number) { server->batch_started(number); };
+    session_->scheduler = std::make_shared<Scheduler>(
+        session_->group, make_checked(std::move(collective)), *session_->link, logger_, options);
+    session_->inbox->set_scheduler(session_->scheduler.get());
+  }
+
+  const Settings& settings_;
+  const Identity identity_;
+  Registry& registry_;
+  const std::shared_ptr<Logger> logger_;
+  const Deadline deadline_;
+
+  Backend* backend_ = nullptr;
+  Member me_;
+  Endpoint toward_;
+  std::string secret_;
+  std::string run_;
+  std::string address_;
+  PortRange ports_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<Session> session_ = std::make_unique<Session>();
+  std::unique_ptr<TcpMesh> mesh_;
+  std::unique_ptr<Acceptor> acceptor_;  // destroyed first: its thread calls into all of the above
+};
+
+}  // namespace
+
+ControlLink::Receiver Inbox::receiver() {
+  return {[this](const ToRank& message) { receive(message); },
+          [this](const std::string& why) { lost(why); }};
+}
+
+void Inbox::set_scheduler(Scheduler* scheduler) {
+  std::optional<Error> failure;
+  {
+    std::lock_guard lock(mutex_);
+    scheduler_ = scheduler;
+    failure = failure_;
+  }
+  if (failure) scheduler->fail_group(*failure);
+}
+
+void Inbox::on_failure(std::function<void(const Error&)> f) {
+  std::lock_guard lock(mutex_);
+  if (failure_ && f) f(*failure_);
+  on_failure_ = std::move(f);
+}
+
+void Inbox::receive(const ToRank& message) {
+  Scheduler* scheduler = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    scheduler = scheduler_;
+    if (const auto* welcome = std::get_if<Welcome>(&message)) welcome_ = *welcome;
+    if (std::holds_alternative<Ready>(message)) ready_ = true;
+    if (const auto* aborted = std::get_if<Aborted>(&message)) {
+      Error error(aborted->code, aborted->message);
+      error.at_rank(aborted->culprit);
+      if (aborted->restartable) error.make_restartable();
+      failed(error);
+    }
+    changed_.notify_all();
+  }
+  if (scheduler) scheduler->receive(message);
+}
+
+void Inbox::lost(const std::string& why) {
+  Scheduler* scheduler = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    scheduler = scheduler_;
+    const std::string who =
+        welcome_ ? fmt::format("rank 0 (host {}, pid {})", welcome_->members[0].host,
+                               welcome_->members[0].pid)
+                 : "rank 0";
+    failed(Error(ErrorCode::kPeerLost,
+                 fmt::format("{}, which coordinates the group, was lost: {}", who, why))
+               .at_rank(0));
+    changed_.notify_all();
+  }
+  if (scheduler) scheduler->coordinator_lost(why);
+}
+
+// Under the lock.
+void Inbox::failed(const Error& error) {
+  if (failure_) return;
+  failure_ = error;
+  if (on_failure_) on_failure_(error);
+}
+
+Result<Welcome> Inbox::wait_for_welcome(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [this] { return welcome_ || failure_; });
+  if (failure_) return fail(*failure_);
+  if (!welcome_)
+    return fail(ErrorCode::kTimeout, "the other ranks did not join within the rendezvous timeout");
+  return *welcome_;
+}
+
+Result<void> Inbox::wait_until_ready(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [this] { return ready_ || failure_; });
+  if (failure_) return fail(*failure_);
+  if (!ready_)
+    return fail(ErrorCode::kTimeout,
+                "not every rank connected its data plane within the rendezvous timeout");
+  return {};
+}
+
+Session::~Session() {
+  if (link) link->close();
+  scheduler.reset();
+  // What the coordinator had to say reaches the others before its connections end.
+  if (server) server->wait_until_left(deadline_in(std::chrono::seconds(2)));
+  if (io) io->stop();
+  link.reset();
+  server.reset();
+}
+
+Member describe_this_process() {
+  Member me;
+  me.host = host_name();
+  me.pid = ::getpid();
+  me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  struct stat info {};
+  if (::stat("/proc/self/ns/net", &info) == 0) me.network_namespace = info.st_ino;
+  return me;
+}
+
+Result<std::unique_ptr<Session>> connect_group(const Settings& settings, const Identity& identity,
+                                               Registry& registry, std::shared_ptr<Logger> logger) {
+  return Bootstrap(settings, identity, registry, std::move(logger)).run();
+}
+
+}  // namespace pushpull

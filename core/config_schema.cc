@@ -1,0 +1,83 @@
+#include "core/config.h"
+
+namespace pushpull {
+
+const std::vector<ConfigKey>& config_schema() {
+  using enum ConfigType;
+  static const std::vector<ConfigKey> schema = {
+      {"backend", "MXNET_KVSTORE_BACKEND", "--backend", kString, "gloo", "gloo|gloo-redis|mpi|self",
+       "What carries the gradients."},
+      {"workers", "PUSHPULL_SIZE", "-n,--workers", kInt, "auto", "1..65536",
+       "How many workers the job has."},
+      {"rank", "PUSHPULL_RANK", "", kInt, "auto", "0..65535",
+       "Which of the workers this process is.", true},
+      {"local_rank", "PUSHPULL_LOCAL_RANK", "", kInt, "auto", "0..65535",
+       "Which of the workers of its host this process is.", true},
+      {"job", "PUSHPULL_JOB", "--job", kString, "default", "",
+       "Name of the job; jobs that share a rendezvous need different ones."},
+      {"rendezvous.url", "PUSHPULL_RENDEZVOUS", "--rendezvous", kString, "", "",
+       "Where ranks find each other: tcp://host:port, file:///folder or redis://host:port/db."},
+      {"rendezvous.timeout", "PUSHPULL_RENDEZVOUS_TIMEOUT", "--rendezvous-timeout", kDuration,
+       "60s", "", "How long ranks wait until all have joined."},
+      {"secret", "PUSHPULL_SECRET", "", kSecret, "", "",
+       "What proves that a connection belongs to the job."},
+      {"secret_file", "PUSHPULL_SECRET_FILE", "", kString, "", "", "File that holds the secret."},
+      {"interface", "PUSHPULL_INTERFACE", "--interface", kString, "", "",
+       "Network interfaces to use: names, prefixes or CIDR, ^ excludes; empty follows the route to "
+       "the rendezvous."},
+      {"ports", "PUSHPULL_PORTS", "--ports", kString, "", "",
+       "Ports to listen on, such as 30000-30100; empty takes free ones."},
+      {"local", "PUSHPULL_LOCAL", "", kChoice, "auto", "auto|shm|backend",
+       "How ranks of one host exchange: shared memory, or like any other ranks."},
+      {"exchange", "PUSHPULL_EXCHANGE", "", kChoice, "auto", "auto|ring|direct|mpi",
+       "How hosts exchange; mpi calls MPI_Allreduce, whose bits may differ from run to run."},
+      {"backend_path", "PUSHPULL_BACKEND_PATH", "", kString, "", "",
+       "Further folders with backend modules, separated by colons."},
+      {"log", "PUSHPULL_LOG", "--log", kChoice, "warning", "error|warning|info|debug",
+       "What is logged on stderr."},
+      {"redis.start", "", "", kBool, "false", "",
+       "Start a private Redis server for the job, and end it with the job."},
+      {"redis.user", "PUSHPULL_REDIS_USER", "", kString, "", "", "User name at the Redis server."},
+      {"redis.password", "PUSHPULL_REDIS_PASSWORD", "", kSecret, "", "",
+       "Password at the Redis server."},
+      {"redis.password_file", "PUSHPULL_REDIS_PASSWORD_FILE", "", kString, "", "",
+       "File that holds the password of the Redis server."},
+      {"failure.heartbeat_timeout", "PUSHPULL_HEARTBEAT_TIMEOUT", "", kDuration, "10s", "",
+       "A rank that is silent for this long is dead."},
+      {"failure.stall_warning", "PUSHPULL_STALL_WARNING", "", kDuration, "30s", "",
+       "A key that some ranks have not announced for this long is logged; 0: never."},
+      {"failure.stall_timeout", "PUSHPULL_STALL_TIMEOUT", "", kDuration, "600s", "",
+       "A key that some ranks have not announced for this long fails; 0: never."},
+      {"failure.leave_timeout", "PUSHPULL_LEAVE_TIMEOUT", "", kDuration, "5s", "",
+       "How long a rank that leaves waits for the others."},
+      {"tuning.fusion_bytes", "PUSHPULL_FUSION_BYTES", "", kBytes, "4MiB", "0..16GiB",
+       "How much one batch of keys carries."},
+      {"tuning.chunk_bytes", "PUSHPULL_CHUNK_BYTES", "", kBytes, "256KiB", "1KiB..1GiB",
+       "Pieces in which hosts exchange."},
+      {"tuning.shm_chunk_bytes", "PUSHPULL_SHM_CHUNK_BYTES", "", kBytes, "64KiB", "1KiB..1GiB",
+       "Pieces in which ranks of one host exchange."},
+      {"tuning.lanes", "PUSHPULL_LANES", "", kInt, "1", "1..64",
+       "How many times the group is connected, with a thread each."},
+      {"launch.engine", "PUSHPULL_ENGINE", "--engine", kChoice, "auto", "auto|local|mpirun",
+       "What starts the workers; auto takes mpirun for the mpi backend and local otherwise."},
+      {"launch.timeout", "PUSHPULL_JOB_TIMEOUT", "--timeout", kDuration, "0", "",
+       "The job is ended after this long; 0: never."},
+      {"launch.grace", "PUSHPULL_GRACE", "--grace", kDuration, "5s", "",
+       "How long after the first failure, or after a signal, workers may take to end."},
+      {"launch.log_dir", "PUSHPULL_LOG_DIR", "--log-dir", kString, "", "",
+       "Folder for one file of output per rank; empty: output comes tagged with the rank."},
+      {"launch.bind", "PUSHPULL_BIND", "--bind", kChoice, "none", "none|share",
+       "CPU cores of the workers of a host: all for each, or a share for each."},
+      {"launch.env", "", "", kStringMap, "", "", "Environment variables for the workers."},
+  };
+  return schema;
+}
+
+const ConfigKey* find_config_key(std::string_view path) {
+  for (const ConfigKey& key : config_schema()) {
+    if (key.path == path) return &key;
+  }
+  return nullptr;
+}
+
+}  // namespace pushpull

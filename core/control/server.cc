@@ -1,0 +1,253 @@
+#include "core/control/server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace pushpull {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+constexpr auto kVerdictDrain = std::chrono::seconds(2);
+
+}  // namespace
+
+// Rank 0 reaches its coordinator without a socket.
+class LocalLink final : public ControlLink {
+ public:
+  explicit LocalLink(ControlServer& server) : server_(server) {}
+  ~LocalLink() override { close(); }
+
+  void start(Receiver receiver) override {
+    {
+      std::lock_guard lock(server_.mutex_);
+      server_.local_ = std::make_shared<Receiver>(std::move(receiver));
+    }
+    server_.handle([](Coordinator&) {});
+  }
+
+  void send(std::span<const FromRank> messages) override {
+    server_.handle([&](Coordinator& c) {
+      const auto now = Clock::now();
+      for (const FromRank& m : messages) c.receive(0, m, now);
+    });
+  }
+
+  void close() override {
+    std::unique_lock lock(server_.mutex_);
+    server_.local_ = nullptr;
+    // A delivery that runs now ends first, unless it is what called us.
+    server_.changed_.wait(lock, [this] {
+      return !server_.delivering_ || server_.deliverer_ == std::this_thread::get_id();
+    });
+  }
+
+  int fd() const override { return -1; }
+
+ private:
+  ControlServer& server_;
+};
+
+ControlServer::ControlServer(CoordinatorOptions options, IoThread& io,
+                             std::shared_ptr<Logger> logger)
+    : io_(io), logger_(std::move(logger)), coordinator_(std::move(options), *this) {
+  io_.every(kTick, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.lock()) return;
+    handle([](Coordinator& c) {
+      const auto now = Clock::now();
+      if (now >= c.next_timer()) c.tick(now);
+    });
+  });
+}
+
+ControlServer::~ControlServer() {
+  // Handlers that run now use *this; the caller stops the loop first.
+  alive_.reset();
+  for (auto& [rank, peer] : peers_)
+    if (peer.connection) peer.connection->close();
+}
+
+template <class F>
+void ControlServer::handle(F&& event) {
+  std::unique_lock lock(mutex_);
+  event(coordinator_);
+  flush_peers();
+  changed_.notify_all();
+  // Rank 0's own messages are delivered by one thread at a time, in order and without the lock, so
+  // that what they set off may come back here.
+  while (!delivering_ && local_ && !for_local_.empty()) {
+    const auto receiver = local_;
+    std::deque<ToRank> messages;
+    messages.swap(for_local_);
+    delivering_ = true;
+    deliverer_ = std::this_thread::get_id();
+    lock.unlock();
+    for (const ToRank& m : messages) receiver->message(m);
+    lock.lock();
+    delivering_ = false;
+    changed_.notify_all();
+  }
+}
+
+void ControlServer::send(int rank, const ToRank& message) {
+  if (rank == 0) {
+    for_local_.push_back(message);
+    return;
+  }
+  std::string frame;
+  encode(message, &frame);
+  const auto found = peers_.find(rank);
+  if (found == peers_.end()) return;
+  queue(found->second, frame, std::holds_alternative<Aborted>(message) ||
+                                  std::holds_alternative<Farewell>(message));
+}
+
+void ControlServer::send_all(const ToRank& message) {
+  for_local_.push_back(message);
+  std::string frame;
+  encode(message, &frame);
+  const bool last = std::holds_alternative<Aborted>(message);
+  for (auto& [rank, peer] : peers_) queue(peer, frame, last);
+}
+
+void ControlServer::queue(Peer& peer, std::string_view frame, bool last) {
+  if (!peer.connection) return;
+  peer.outgoing.append(frame);
+  if (!last) return;
+  peer.connection->send(std::exchange(peer.outgoing, {}));
+  peer.connection->finish(kVerdictDrain);
+}
+
+void ControlServer::flush_peers() {
+  for (auto& [rank, peer] : peers_) {
+    if (peer.outgoing.empty() || !peer.connection) continue;
+    peer.connection->send(peer.outgoing);
+    peer.outgoing.clear();
+  }
+}
+
+Result<void> ControlServer::check(const Hello& hello) {
+  auto member = decode_member(hello.detail);
+  if (!member) return fail(member.error());
+  std::lock_guard lock(mutex_);
+  if (coordinator_.aborted() || coordinator_.all_joined())
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("run {} of job '{}' takes no more ranks", hello.run, hello.job));
+  const auto found = peers_.find(hello.rank);
+  if (hello.rank == 0 || (found != peers_.end() && !found->second.connection->closed())) {
+    for (const Member& m : coordinator_.members()) {
+      if (m.rank != hello.rank) continue;
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("rank {} is claimed twice: by pid {} on {} and by pid {} on {}; give every "
+                              "process its own PUSHPULL_RANK",
+                              hello.rank, m.pid, m.host, member->pid, member->host));
+    }
+  }
+  return {};
+}
+
+void ControlServer::accepted(const Hello& hello, Socket socket) {
+  const int rank = hello.rank;
+  auto member = decode_member(hello.detail);
+  if (!member) return;
+  auto connection = Connection::create(io_, std::move(socket));
+  handle([&](Coordinator& c) {
+    const auto old = peers_.find(rank);
+    if (old != peers_.end() && !old->second.connection->closed()) return;
+    peers_[rank] = Peer{connection, {}};
+    member->rank = rank;
+    if (auto joined = c.join(*member, Clock::now()); !joined) {
+      logger_->warning(joined.error().message());
+      peers_[rank].connection->close();
+      return;
+    }
+    logger_->debug(fmt::format("rank {} has joined from {}; {}", rank, member->host, c.joined_so_far()));
+  });
+  connection->start(
+      [this, rank, alive = std::weak_ptr(alive_)](std::string_view bytes) -> Result<size_t> {
+        if (!alive.lock()) return bytes.size();
+        return take(rank, bytes);
+      },
+      [this, rank, alive = std::weak_ptr(alive_)](const std::string& why) {
+        if (!alive.lock()) return;
+        handle([&](Coordinator& c) { c.disconnected(rank, why, Clock::now()); });
+      });
+}
+
+Result<size_t> ControlServer::take(int rank, std::string_view bytes) {
+  size_t used = 0;
+  std::vector<FromRank> messages;
+  std::optional<Error> bad;
+  while (used < bytes.size()) {
+    auto decoded = decode_from_rank(bytes.substr(used));
+    if (!decoded) {
+      bad = decoded.error();
+      break;
+    }
+    if (!*decoded) break;
+    used += (*decoded)->bytes;
+    messages.push_back(std::move((*decoded)->message));
+  }
+  handle([&](Coordinator& c) {
+    const auto now = Clock::now();
+    for (const FromRank& m : messages) c.receive(rank, m, now);
+  });
+  if (bad) return fail(*bad);
+  return used;
+}
+
+Result<void> ControlServer::join_locally(const Member& member) {
+  Result<void> joined;
+  handle([&](Coordinator& c) { joined = c.join(member, Clock::now()); });
+  return joined;
+}
+
+std::unique_ptr<ControlLink> ControlServer::local_link() {
+  return std::make_unique<LocalLink>(*this);
+}
+
+void ControlServer::batch_started(uint64_t number) {
+  handle([&](Coordinator& c) { c.batch_started(number, Clock::now()); });
+}
+
+bool ControlServer::all_joined() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.all_joined();
+}
+
+std::string ControlServer::joined_so_far() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.joined_so_far();
+}
+
+void ControlServer::abort(const Error& reason) {
+  handle([&](Coordinator& c) { c.abort(reason); });
+}
+
+void ControlServer::wait_until_left(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto ended = [this] {
+    if (coordinator_.all_left()) return true;
+    if (!coordinator_.aborted()) return false;
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const auto& p) { return p.second.connection->closed(); });
+  };
+  // Connections end without an event of the coordinator after a verdict: look now and then.
+  while (!ended() && Clock::now() < deadline)
+    changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(10)));
+}
+
+std::string ControlServer::dump() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.dump(Clock::now());
+}
+
+std::vector<int> ControlServer::descriptors() const {
+  std::vector<int> fds;
+  for (const auto& [rank, peer] : peers_)
+    if (peer.connection && !peer.connection->closed()) fds.push_back(peer.connection->fd());
+  return fds;
+}
+
+}  // namespace pushpull

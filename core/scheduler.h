@@ -1,0 +1,144 @@
+// A rank's half of the agreement: keeps its calls, announces them, runs the batches that the
+// coordinator cuts, and ends every call exactly once.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/collective.h"
+#include "core/control/link.h"
+#include "core/control/messages.h"
+#include "core/error.h"
+#include "core/group.h"
+#include "core/log.h"
+#include "core/work_state.h"
+
+namespace pushpull {
+
+struct KeyEntry;
+
+// One call of this rank, from submit() until its work is complete.
+struct Call {
+  CallKind kind = CallKind::kPushPull;
+  std::string key;
+  uint64_t number = 0;  // 0: the next one
+  int32_t priority = 0;
+  Signature signature;
+  size_t count = 0;                 // elements of each tensor
+  std::vector<const void*> ins;     // pushpull: this rank's copies; broadcast: the value
+  std::vector<void*> outs;
+  std::shared_ptr<WorkState> work;
+
+  // The scheduler's own.
+  KeyEntry* entry = nullptr;
+  bool batched = false;     // some piece of it was handed to the data thread
+  bool last_piece = false;  // all of its pieces were
+  int open_pieces = 0;      // handed over and not done
+  std::vector<std::byte> local_sum;
+};
+
+class Scheduler {
+ public:
+  struct Options {
+    Duration leave_timeout = std::chrono::seconds(5);
+    // How long a data-plane error waits for the coordinator's word.
+    Duration verdict_wait = std::chrono::milliseconds(1500);
+    // Rank 0: the data thread starts a batch.
+    std::function<void(uint64_t)> batch_started;
+  };
+
+  Scheduler(Group group, std::unique_ptr<Collective> collective, ControlLink& link,
+            std::shared_ptr<Logger> logger, Options options);
+  // Fails what is left and joins the data thread. No message may arrive any more.
+  ~Scheduler();
+
+  uint64_t reserve(CallKind kind, std::string_view key);
+  void submit(std::unique_ptr<Call> call);
+  void withdraw(CallKind kind, std::string_view key, uint64_t number, std::string_view reason);
+
+  // From the link.
+  void receive(const ToRank& message);
+  void coordinator_lost(const std::string& why);
+
+  // Ends every call with this error, now and later. The first one stays.
+  void fail_group(const Error& error);
+  std::optional<Error> failure() const;
+
+  // Waits for this rank's calls, says goodbye and waits for the answer; each at most the leave timeout.
+  void leave();
+  // Sends what has not been reported yet; from the loop's timer.
+  void report_progress();
+
+  std::string dump() const;
+  // In the child of a fork: forgets the data thread.
+  void abandon();
+
+ private:
+  struct Piece {
+    Call* call;
+    size_t begin, end;
+    bool last;
+  };
+  struct RunnableBatch {
+    uint64_t number;
+    CallKind kind;
+    std::vector<Piece> pieces;
+  };
+
+  KeyEntry& entry(CallKind kind, std::string_view key);
+  uint64_t reserve_locked(KeyEntry& entry);
+  void announce_ready(KeyEntry& entry);
+  uint32_t definition(KeyEntry& entry, const Signature& signature);
+  void end_call(KeyEntry& entry, uint64_t number);
+  void on_batch(const Batch& batch);
+  void on_failed(const Failed& failed);
+  std::vector<std::unique_ptr<Call>> take_calls(bool batched);
+  void flush();
+
+  void run();
+  Result<void> run_batch(const RunnableBatch& batch);
+  void piece_done(const Piece& piece);
+  void settle(uint64_t batch, const Error& error);
+
+  const Group group_;
+  const std::unique_ptr<Collective> collective_;
+  ControlLink& link_;
+  const std::shared_ptr<Logger> logger_;
+  const Options options_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable runnable_;  // data thread: a batch, a failure or the end
+  std::condition_variable changed_;   // leave(), settle(): calls ended, farewell, failure
+  std::unordered_map<std::string, std::unique_ptr<KeyEntry>> entries_[3];
+  std::unordered_map<uint32_t, KeyEntry*> named_;
+  std::deque<RunnableBatch> batches_;
+  std::vector<FromRank> outbox_;
+  bool sending_ = false;
+  uint32_t definitions_ = 0;
+  uint64_t sequence_ = 0;
+  size_t open_calls_ = 0;             // reserved and not ended
+  struct Waiting {
+    uint64_t sequence;  // of a barrier
+    size_t earlier;     // calls reserved before it that are still open
+  };
+  std::deque<Waiting> barriers_;
+  uint64_t running_ = 0, finished_ = 0, reported_ = 0;
+  std::optional<Error> failure_;
+  bool leaving_ = false, farewell_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace pushpull

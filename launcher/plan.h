@@ -1,0 +1,80 @@
+// What `pushpull run` will start, decided before anything starts.
+//
+// A pure function of configuration, command and surroundings: tests check plans, `--dry-run` prints
+// them, job.h carries them out.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config.h"
+#include "core/deadline.h"
+#include "core/error.h"
+
+namespace pushpull::launcher {
+
+// Everything a plan depends on besides configuration and command.
+struct Surroundings {
+  std::vector<std::string> environment;  // "NAME=value" each
+  std::string folder;                    // absolute: where the pushpull command is
+  std::string working_folder;
+  std::string host;
+  std::vector<int> cores;  // that this process may use
+  bool is_root = false;
+  bool is_terminal = false;  // standard input
+  // Made for this run.
+  std::string run;  // a few random characters
+  std::string secret;
+  std::string redis_password;
+  int rendezvous_port = 0;  // reserved on the loopback interface
+  int redis_port = 0;
+};
+
+enum class Input { kNothing, kInherited };
+
+struct Process {
+  std::string name;               // "rank 3", "mpirun", "redis"
+  std::vector<std::string> argv;  // argv[0] as the user wrote it
+  std::vector<std::string> environment;
+  std::vector<int> cores;  // empty: all
+  Input input = Input::kNothing;
+  std::string input_text;  // given on standard input instead, where not empty
+};
+
+struct Plan {
+  std::string backend;
+  std::string engine;              // "local" or "mpirun"
+  std::string run;                 // a few random characters
+  std::vector<Process> workers;    // index = rank
+  std::optional<Process> starter;  // what starts the workers, where that is not us
+  std::optional<Process> redis;    // runs beside them
+  int redis_port = 0;
+  std::string log_folder;  // empty: tagged output
+  Duration timeout{};      // zero: none
+  Duration grace{};
+  Duration start_timeout{};        // for the starter to bring all workers up
+  std::vector<std::string> notes;  // to be said before the start
+};
+
+// Where the command line asks the starter's helper to report: appended to starter->argv by job.h.
+inline constexpr std::string_view kShimCommand = "shim";
+
+// `config_file`: as given by -c, or empty. Errors are InvalidArgument.
+[[nodiscard]] Result<Plan> make_plan(const Config& config, const std::string& config_file,
+                                     const std::vector<std::string>& command,
+                                     const Surroundings& around);
+
+// For people, to be copied into a shell: only what each worker's environment has beyond or against
+// `base`, secrets hidden.
+std::string describe(const Plan& plan, const std::vector<std::string>& base);
+
+// <folder>/rank-3.log
+std::string log_file(const std::string& folder, int rank);
+
+// 'it'"'"'s' and so on, so that a POSIX shell reads the text as one word.
+std::string shell_quoted(std::string_view text);
+
+}  // namespace pushpull::launcher

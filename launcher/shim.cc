@@ -1,0 +1,259 @@
+#include "launcher/shim.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <asio/io_context.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/write.hpp>
+
+#include "core/environment.h"
+#include "launcher/environment_block.h"
+#include "launcher/frames.h"
+#include "launcher/output.h"
+#include "launcher/pipe_reader.h"
+#include "launcher/process.h"
+
+namespace pushpull::launcher {
+namespace {
+
+using Protocol = asio::local::stream_protocol;
+
+// Output that waits to be sent; beyond this the worker is not read.
+constexpr size_t kFull = size_t{4} << 20;
+constexpr auto kStrayPatience = std::chrono::milliseconds(1000);
+
+bool is_of_the_starter(std::string_view name) {
+  constexpr std::array<std::string_view, 6> prefixes = {"OMPI_", "PMIX_", "PMI_",
+                                                        "ORTE_", "OPAL_", "PRTE_"};
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) {
+    return name.substr(0, prefix.size()) == prefix;
+  });
+}
+
+class Shim {
+ public:
+  Shim(int rank, std::vector<std::string> environment)
+      : rank_(rank), environment_(std::move(environment)), link_(io_), signals_(io_) {
+    asio::error_code ignored;
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) signals_.add(number, ignored);
+  }
+
+  int run(const std::string& address) {
+    become_subreaper();
+    asio::error_code error;
+    link_.connect(Protocol::endpoint(std::string(1, '\0') + address), error);
+    if (error) {
+      fmt::print(stderr, "pushpull: error: rank {} cannot reach its launcher: {}\n", rank_,
+                 error.message());
+      return 1;
+    }
+    char host[256] = "";
+    gethostname(host, sizeof(host) - 1);
+    send(FrameType::kHello, FieldWriter().number(rank_).text(host).take());
+    receive();
+    wait_for_signals();
+    while (!leaving_) io_.run_one();
+    return clean_up();
+  }
+
+ private:
+  void wait_for_signals() {
+    signals_.async_wait([this](const asio::error_code& error, int number) {
+      if (error) return;
+      if (number == SIGCHLD) {
+        reap();
+      } else {
+        signal_worker(number);
+      }
+      wait_for_signals();
+    });
+  }
+
+  void receive() {
+    link_.async_read_some(asio::buffer(buffer_), [this](const asio::error_code& error, size_t n) {
+      if (error) {  // the launcher is gone
+        launcher_gone_ = leaving_ = true;
+        return;
+      }
+      reader_.feed(std::string_view(buffer_.data(), n));
+      while (!leaving_) {
+        auto frame = reader_.next();
+        if (!frame) launcher_gone_ = leaving_ = true;
+        if (!frame || !*frame) break;
+        handle(**frame);
+      }
+      if (!leaving_) receive();
+    });
+  }
+
+  void handle(const Frame& frame) {
+    FieldReader fields(frame.content);
+    switch (frame.type) {
+      case FrameType::kStart:
+        return start(frame.content);
+      case FrameType::kSignal:
+        return signal_worker(static_cast<int>(fields.number()));
+      case FrameType::kCloseStream: {
+        const auto stream = fields.number() == 1 ? Stream::kOut : Stream::kErr;
+        if (const auto found = readers_.find(stream); found != readers_.end())
+          found->second.close();
+        return;
+      }
+      case FrameType::kLeave:
+        leaving_ = true;
+        return;
+      default:
+        return;
+    }
+  }
+
+  void start(const std::string& content) {
+    auto request = StartRequest::decode(content);
+    if (!request) return not_started(request.error());
+    SpawnOptions options;
+    options.argv = request->argv;
+    options.cores = request->cores;
+    EnvironmentBlock block(std::move(request->environment));
+    for (const std::string& entry : environment_) {
+      const std::string_view name = EnvironmentBlock::name_of(entry);
+      if (is_of_the_starter(name)) block.set(name, std::string_view(entry).substr(name.size() + 1));
+    }
+    if (const auto local = block.get("OMPI_COMM_WORLD_LOCAL_RANK")) {
+      block.set("PUSHPULL_LOCAL_RANK", *local);
+    }
+    options.environment = block.entries();
+    const auto pid = request->log_file.empty() ? spawn_with_pipes(options)
+                                               : spawn_with_file(options, request->log_file);
+    if (!pid) return not_started(pid.error());
+    pid_ = *pid;
+    send(FrameType::kStarted, FieldWriter().number(pid_).take());
+  }
+
+  void not_started(const Error& error) {
+    send(FrameType::kNotStarted,
+         FieldWriter().number(exit_code_of(error)).text(error.message()).take());
+  }
+
+  Result<pid_t> spawn_with_pipes(SpawnOptions& options) {
+    auto out = make_pipe();
+    auto err = make_pipe();
+    if (!out) return fail(out.error());
+    if (!err) return fail(err.error());
+    options.output = out->write.fd();
+    options.error = err->write.fd();
+    auto pid = spawn(options);
+    if (!pid) return pid;
+    read(Stream::kOut, FrameType::kOut, std::move(out->read));
+    read(Stream::kErr, FrameType::kErr, std::move(err->read));
+    return pid;
+  }
+
+  Result<pid_t> spawn_with_file(SpawnOptions& options, const std::string& path) {
+    const Socket file(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+    if (!file.valid()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("cannot write {}: {}", path, errno_text(errno)));
+    }
+    options.output = options.error = file.fd();
+    return spawn(options);
+  }
+
+  void read(Stream stream, FrameType type, Socket pipe) {
+    readers_.emplace(stream, PipeReader(io_, std::move(pipe), [this, type](std::string_view bytes) {
+                       send(type, bytes);
+                       if (queued_ > kFull) pause(true);
+                     }));
+  }
+
+  void pause(bool paused) {
+    for (auto& [stream, reader] : readers_) reader.pause(paused);
+  }
+
+  void send(FrameType type, std::string_view content) {
+    queue_.push_back(encode_frame(type, content));
+    queued_ += queue_.back().size();
+    if (queue_.size() == 1) send_next();
+  }
+
+  void send_next() {
+    asio::async_write(link_, asio::buffer(queue_.front()),
+                      [this](const asio::error_code& error, size_t) {
+                        if (error) return;  // receive() notices, too
+                        queued_ -= queue_.front().size();
+                        queue_.pop_front();
+                        if (queued_ < kFull / 2) pause(false);
+                        if (!queue_.empty()) send_next();
+                      });
+  }
+
+  void signal_worker(int number) {
+    if (pid_ <= 0) return;
+    kill(-pid_, number);
+    if (number != SIGKILL) kill(-pid_, SIGCONT);
+  }
+
+  void reap() {
+    int status = 0;
+    pid_t pid = 0;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+      if (pid != pid_) continue;
+      if (status != 0)
+        kill(-pid_, SIGKILL);  // as in the local engine: they hold its connections open
+      pid_ = -1;
+      for (auto& [stream, reader] : readers_) reader.drain();
+      send(FrameType::kEnded, FieldWriter().number(status).take());
+    }
+  }
+
+  int clean_up() {
+    if (launcher_gone_) signal_worker(SIGKILL);
+    end_all_children(launcher_gone_ ? std::chrono::milliseconds(0) : kStrayPatience);
+    return launcher_gone_ ? 1 : 0;
+  }
+
+  const int rank_;
+  const std::vector<std::string> environment_;
+  asio::io_context io_;
+  Protocol::socket link_;
+  asio::signal_set signals_;
+  std::array<char, 65536> buffer_{};
+  FrameReader reader_;
+  std::deque<std::string> queue_;
+  size_t queued_ = 0;
+  std::map<Stream, PipeReader> readers_;
+  pid_t pid_ = -1;
+  bool leaving_ = false;
+  bool launcher_gone_ = false;
+};
+
+}  // namespace
+
+int run_shim(const std::string& address, const Config::Environment& environment,
+             const std::vector<std::string>& whole_environment) {
+  auto starter = detect_starter([&](std::string_view name) -> std::optional<std::string> {
+    // Its rank among the started processes, not one that was handed down.
+    if (name == "PUSHPULL_RANK" || name == "PUSHPULL_SIZE") return std::nullopt;
+    return environment(name);
+  });
+  if (!starter || !starter->rank) {
+    fmt::print(stderr,
+               "pushpull: error: `pushpull shim` is started by mpirun under `pushpull run`, which "
+               "gives it a rank\n");
+    return kExitUsage;
+  }
+  return Shim(*starter->rank, whole_environment).run(address);
+}
+
+}  // namespace pushpull::launcher

@@ -1,0 +1,37 @@
+#include "mxnet_binding/bridge/barrier.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+namespace pushpull::bridge {
+
+struct Barrier::State {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::optional<Result<void>> result;
+};
+
+Result<std::unique_ptr<Barrier>> Barrier::begin(PushPullStore* store) {
+  auto state = std::make_shared<State>();
+  auto held_by_core = std::make_unique<std::shared_ptr<State>>(state);
+  const auto on_done = [](void* context, int code, const char* message) {
+    std::unique_ptr<std::shared_ptr<State>> held(static_cast<std::shared_ptr<State>*>(context));
+    State& reached = **held;
+    std::lock_guard lock(reached.mutex);
+    reached.result = code == 0 ? Result<void>() : Result<void>(fail(code, message));
+    reached.done.notify_all();
+  };
+  const int code = pushpull_barrier(store, on_done, held_by_core.get());
+  if (code != 0) return fail(core_failure(code));
+  held_by_core.release();
+  return std::unique_ptr<Barrier>(new Barrier(std::move(state)));
+}
+
+std::optional<Result<void>> Barrier::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(state_->mutex);
+  state_->done.wait_for(lock, timeout, [this] { return state_->result.has_value(); });
+  return state_->result;
+}
+
+}  // namespace pushpull::bridge
