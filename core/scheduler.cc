@@ -416,7 +416,8 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
   }
   if (parts.empty()) return {};
   const PartDone done = [&](size_t i) { piece_done(batch.pieces[index[i]]); };
-  const Signature& common = batch.pieces[index.front()].call->signature;
+  // A copy: the first call may be gone while the others still run.
+  const Signature common = batch.pieces[index.front()].call->signature;
   if (batch.kind == CallKind::kBroadcast) return collective_->broadcast(parts, common.root, done);
   return collective_->allreduce(parts, common.reduce, done);
 }

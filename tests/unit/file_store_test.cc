@@ -179,9 +179,9 @@ TEST(FileStore, TheLockHoldsWhileItsFileIsRemovedAgainAndAgain) {
     threads.emplace_back([&] {
       for (int i = 0; i < 100; ++i) {
         const auto lock = DirectoryLock::take(path, soon());
-        if (!lock || inside.fetch_add(1) != 0) ++collisions;
-        ::unlink(path.c_str());
+        if (inside.fetch_add(1) != 0 || !lock) ++collisions;
         inside.fetch_sub(1);
+        ::unlink(path.c_str());  // whoever comes next locks another file
       }
     });
   }
