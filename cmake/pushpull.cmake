@@ -2,8 +2,6 @@
 
 set(PUSHPULL_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
 
-option(PUSHPULL_FUZZ "Build the libFuzzer targets (Clang; PUSHPULL_SANITIZE with fuzzer-no-link)" OFF)
-
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(fmt REQUIRED)

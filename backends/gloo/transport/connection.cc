@@ -299,12 +299,9 @@ void Connection::forget(const Completion* completion) {
     into_ = nullptr;
     current_ = {};
   }
-  std::erase_if(outgoing_, [&](const SendOp& op) {
-    return op.completion == completion && op.written == 0;
-  });
   for (SendOp& op : outgoing_) {
     if (op.completion != completion) continue;
-    // Half of it is on its way; the stream must stay whole.
+    // The peer waits for it.
     op.owned = std::make_unique<char[]>(op.header.length);
     if (op.header.length != 0) std::memcpy(op.owned.get(), op.from, op.header.length);
     op.from = op.owned.get();
