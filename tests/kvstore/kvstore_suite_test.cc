@@ -253,7 +253,10 @@ TEST_P(KVStoreSuite, ScalesBeforeAndAfter) {
 TEST_P(KVStoreSuite, AbortReachesEveryone) {
   run_group(backend(), size(), [&](KVStore& kv) {
     std::vector<float> v(10, 1);
-    ASSERT_TRUE(pushpull_in_place(kv, "k", v));
+    // The last rank may be through and give up before the others have finished this one.
+    if (const auto first = pushpull_in_place(kv, "k", v); !first) {
+      EXPECT_NE(first.error().message().find("the loss is NaN"), std::string::npos);
+    }
     if (kv.rank() == kv.num_workers() - 1) {
       kv.abort(Error(ErrorCode::kAborted, "the loss is NaN"));
     } else {
