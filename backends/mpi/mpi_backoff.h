@@ -7,17 +7,18 @@ namespace pushpull {
 class MpiBackoff {
  public:
   // `crowded`: more ranks on this host than processors, so polling only takes time from the rank
-  // that is waited for.
+  // that is waited for. Noticed by itself where other programs want the processors.
   explicit MpiBackoff(bool crowded) : crowded_(crowded) {}
 
   // After a poll that found nothing. Whether it slept.
   bool pause();
   // After one that found something.
-  void reset() { polls_ = 0; }
+  void reset();
 
  private:
   bool crowded_;
   int polls_ = 0;
+  int sleeps_ = 0;
 };
 
 }  // namespace pushpull
