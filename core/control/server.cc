@@ -225,7 +225,7 @@ void ControlServer::abort(const Error& reason) {
   handle([&](Coordinator& c) { c.abort(reason); });
 }
 
-void ControlServer::wait_until_left(Deadline deadline) {
+bool ControlServer::wait_until_left(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto ended = [this] {
     if (coordinator_.all_left()) return true;
@@ -236,6 +236,7 @@ void ControlServer::wait_until_left(Deadline deadline) {
   // Connections end without an event of the coordinator after a verdict: look now and then.
   while (!ended() && Clock::now() < deadline)
     changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(10)));
+  return ended();
 }
 
 std::string ControlServer::dump() const {
