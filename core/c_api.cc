@@ -12,7 +12,7 @@
 #include "core/environment.h"
 #include "core/identity.h"
 #include "core/kvstore.h"
-#include "core/net/hello.h"
+#include "core/version.h"
 
 using namespace pushpull;  // NOLINT: this file is the border to C
 
@@ -138,10 +138,7 @@ CallKind to_kind(int kind) { return kind == PUSHPULL_KIND_BROADCAST ? CallKind::
 extern "C" {
 
 int pushpull_c_api_version(void) { return PUSHPULL_C_API_VERSION; }
-const char* pushpull_version(void) {
-  static const std::string version = library_version();
-  return version.c_str();
-}
+const char* pushpull_version(void) { return kVersion; }
 const char* pushpull_last_error(void) { return last_error.message.c_str(); }
 int pushpull_last_error_restartable(void) { return last_error.restartable; }
 

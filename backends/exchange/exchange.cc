@@ -1,8 +1,9 @@
 #include "backends/exchange/exchange.h"
 
 #include <algorithm>
-#include <cstring>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include "backends/exchange/forms.h"
 #include "core/reduce.h"
@@ -39,22 +40,44 @@ class Exchange final : public Collective {
                          const PartDone& done) override;
   Result<void> broadcast(std::span<const Part> parts, int root, const PartDone& done) override;
   Result<void> allgather(const void* in, void* out, std::span<const size_t> sizes) override {
+    if (auto ok = usable(); !ok) return ok;
     return allgather_direct(*links_, in, out, sizes);
   }
-  Result<void> barrier() override { return barrier_rounds(*links_); }
-  void abort(const Error& reason) override { links_->abort(reason); }
+  Result<void> barrier() override {
+    if (auto ok = usable(); !ok) return ok;
+    return barrier_rounds(*links_);
+  }
+  void abort(const Error& reason) override;
 
  private:
   Call make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done);
   Result<void> ring_with_direct(std::span<const Part> parts, const Reduce& reduce,
                                 const PartDone& done);
   void alone(const Part& part, const Reduce& reduce) const;
+  Result<void> usable();
 
   std::unique_ptr<PointToPoint> links_;
   const size_t chunk_bytes_;
   Form form_ = Form::kAuto;
   Workspace work_;
+  // Calls that need no message must fail after abort() too.
+  std::mutex abort_mutex_;
+  std::optional<Error> aborted_;
 };
+
+void Exchange::abort(const Error& reason) {
+  {
+    const std::lock_guard lock(abort_mutex_);
+    if (!aborted_) aborted_ = reason;
+  }
+  links_->abort(reason);
+}
+
+Result<void> Exchange::usable() {
+  const std::lock_guard lock(abort_mutex_);
+  if (aborted_) return fail(*aborted_);
+  return {};
+}
 
 Call Exchange::make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done) {
   Call call(*links_, work_, parts, done);
@@ -66,6 +89,7 @@ Call Exchange::make_call(std::span<const Part> parts, const Reduce& reduce, cons
 
 Result<void> Exchange::allreduce(std::span<const Part> parts, const Reduce& reduce,
                                  const PartDone& done) {
+  if (auto ok = usable(); !ok) return ok;
   if (size() == 1) {
     for (size_t i = 0; i < parts.size(); ++i) {
       alone(parts[i], reduce);
@@ -103,6 +127,7 @@ Result<void> Exchange::ring_with_direct(std::span<const Part> parts, const Reduc
 }
 
 Result<void> Exchange::broadcast(std::span<const Part> parts, int root, const PartDone& done) {
+  if (auto ok = usable(); !ok) return ok;
   Call call = make_call(parts, {}, done);
   size_t bytes = 0;
   for (const Part& part : parts) bytes += (part.end - part.begin) * size_of(part.dtype);

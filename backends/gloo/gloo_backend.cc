@@ -26,7 +26,9 @@ class GlooBackend final : public Backend {
     try {
       const auto device =
           std::make_shared<transport::Device>(std::move(*sockets), std::move(names));
-      auto context = std::make_shared<GlooContext>(group.rank, group.size(), device);
+      const auto timeout =
+          std::chrono::duration_cast<std::chrono::milliseconds>(settings.stall_timeout);
+      auto context = std::make_shared<GlooContext>(group.rank, group.size(), device, timeout);
       return make_exchange(
           std::make_unique<GlooPointToPoint>(std::move(context), settings.stall_timeout), settings);
     } catch (const std::exception& exception) {

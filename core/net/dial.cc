@@ -160,10 +160,7 @@ void DialAttempt::give_up(ErrorCode code, std::string why) {
 
 // ---- dial ----
 
-namespace {
-
-// Runs one attempt to its end.
-void run(DialAttempt& attempt, const std::function<bool()>& cancelled) {
+void finish(DialAttempt& attempt, const std::function<bool()>& cancelled) {
   while (!attempt.advance()) {
     if (cancelled && cancelled()) return;
     pollfd ready = attempt.wanted();
@@ -171,6 +168,8 @@ void run(DialAttempt& attempt, const std::function<bool()>& cancelled) {
     ::poll(&ready, 1, milliseconds_left(attempt.expires(), cap));
   }
 }
+
+namespace {
 
 bool sleep_for(Duration duration, Deadline deadline, const std::function<bool()>& cancelled) {
   const Deadline until = std::min(deadline, deadline_in(duration));
@@ -204,7 +203,7 @@ Result<Socket> dial(const Endpoint& endpoint, const std::string& secret, const H
     if (!addresses) last = addresses.error().message();
     for (const SocketAddress& address : addresses ? *addresses : std::vector<SocketAddress>()) {
       DialAttempt attempt(address, secret, hello, deadline);
-      run(attempt, cancelled);
+      finish(attempt, cancelled);
       if (is_cancelled()) break;
       if (!attempt.error()) return attempt.take();
       if (attempt.hopeless()) return fail(*attempt.error());

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,8 @@ class DialAttempt {
   const std::optional<Error>& error() const { return error_; }
   // Whether another try gets the same answer.
   bool hopeless() const { return hopeless_; }
+  // What became of the hello, where it came so far.
+  ClientHandshake::Failure failure() const { return handshake_.failure(); }
   // The connected socket: non-blocking, CLOEXEC, TCP_NODELAY.
   Socket take() { return std::move(socket_); }
 
@@ -60,6 +63,9 @@ class DialAttempt {
   bool finished_ = false;
   std::optional<Error> error_;
 };
+
+// Blocks until the attempt is finished, or `cancelled` (asked every 50 ms) says so.
+void finish(DialAttempt& attempt, const std::function<bool()>& cancelled = {});
 
 // "60 s", "1.5 s", for messages.
 std::string seconds_text(Duration duration);

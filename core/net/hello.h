@@ -87,8 +87,8 @@ class ClientHandshake {
   // Why feed() failed.
   enum class Failure : uint8_t {
     kNone,
-    kBroken,  // the other end does not speak this protocol or cannot prove that it knows the
-              // secret; another try may find one that does
+    kBroken,   // the other end does not speak this protocol or cannot prove that it knows the
+               // secret; another try may find one that does
     kSecret,   // the secrets differ
     kRefused,  // the judge said no, the protocol versions differ, or a field is too long
   };

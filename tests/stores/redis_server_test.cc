@@ -1,6 +1,6 @@
 // The Redis store against real servers that restart, refuse, load, pause.
+#include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -33,9 +33,8 @@ TEST_F(RedisServerTest, AServerThatNeverStartsEndsTheWaitAtTheDeadline) {
   const auto server = RedisServer::reserve();
   ASSERT_TRUE(server) << server.error().message();
   const Deadline deadline = deadline_in(700ms);
-  const Error error = in_time(deadline, [&] {
-    return refusal(options((*server)->url(), "someone", "secret1"), deadline);
-  });
+  const Error error = in_time(
+      deadline, [&] { return refusal(options((*server)->url(), "someone", "secret1"), deadline); });
   EXPECT_GE(Clock::now(), deadline);
   expect_error(Result<void>(fail(error)), ErrorCode::kUnavailable,
                {(*server)->url() + "/0", "cannot be reached (Connection refused)", "gave up after",
@@ -82,32 +81,44 @@ TEST_F(RedisServerTest, EightRanksConnectWhileTheServerRestartsTenTimes) {
   constexpr int kRestarts = 10;
   auto server = start();
   ASSERT_NE(server, nullptr);
+  std::atomic<bool> restarting{true};
+  std::atomic<int> finding{kRanks - 1};
   std::vector<std::string> outcomes(kRanks);
+  // Rank 0 publishes until all have found it, as a server that comes back empty makes it do.
+  const auto publish = [&](Store& store) -> std::string {
+    while (finding > 0) {
+      if (auto done = store.set("pushpull:job:run", "run", soon()); !done) {
+        return done.error().message();
+      }
+      std::this_thread::sleep_for(20ms);
+    }
+    return "run";
+  };
+  const auto find = [&](Store& store) -> std::string {
+    std::string outcome;
+    for (bool last = false; !last;) {
+      last = !restarting;
+      const auto value = store.wait("pushpull:job:run", "", soon());
+      outcome = value ? *value : value.error().message();
+      if (!value) break;
+    }
+    return outcome;
+  };
   {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < kRanks; ++rank) {
       ranks.emplace_back([&, rank] {
-        // Rank 0 publishes until all are done, as a server that comes back empty makes it.
         auto store = open(*server);
-        if (!store) return;
-        const Deadline end = deadline_in(3s);
         auto& outcome = outcomes[static_cast<size_t>(rank)];
-        while (Clock::now() < end) {
-          if (rank == 0) {
-            const auto done = store->set("pushpull:job:run", "run", soon());
-            outcome = done ? "run" : done.error().message();
-            std::this_thread::sleep_for(20ms);
-          } else {
-            const auto value = store->wait("pushpull:job:run", "", soon());
-            outcome = value ? *value : value.error().message();
-          }
-        }
+        if (store) outcome = rank == 0 ? publish(*store) : find(*store);
+        if (rank > 0) --finding;
       });
     }
     for (int i = 0; i < kRestarts; ++i) {
       std::this_thread::sleep_for(100ms);
-      ASSERT_TRUE(server->start_again());
+      EXPECT_TRUE(server->start_again());
     }
+    restarting = false;
   }
   EXPECT_EQ(outcomes, std::vector<std::string>(kRanks, "run"));
 }
@@ -146,8 +157,9 @@ TEST_F(RedisServerTest, APausedServerEndsTheWaitAtTheDeadlineAndWorksAfterwards)
 
 TEST_F(RedisServerTest, AServerThatIsLoadingIsAwaited) {
   // 4,000 keys at 0.5 ms each, and a look at the clients every kilobyte.
-  auto server = start({.password = {}, .config = {"key-load-delay 500",
-                                                  "loading-process-events-interval-bytes 1024"}});
+  auto server =
+      start({.password = {},
+             .config = {"key-load-delay 500", "loading-process-events-interval-bytes 1024"}});
   ASSERT_NE(server, nullptr);
   EXPECT_EQ(server->cli({"DEBUG", "POPULATE", "4000"}), "OK");
   EXPECT_EQ(server->cli({"SAVE"}), "OK");
@@ -184,8 +196,8 @@ TEST_F(RedisServerTest, AWrongPasswordIsRefusedAtOnce) {
   auto server = start({.password = "right", .config = {"user alice on >wonder ~* +@all"}});
   ASSERT_NE(server, nullptr);
   const auto start_time = Clock::now();
-  for (const auto& [user, password] : {std::pair("", "wr0ng"), {"alice", "wr0ng"}, {"bob", "wr0ng"},
-                                       {"alice", ""}}) {
+  for (const auto& [user, password] :
+       {std::pair("", "wr0ng"), {"alice", "wr0ng"}, {"bob", "wr0ng"}, {"alice", ""}}) {
     const Error error = refusal(options(server->url(), user, password));
     expect_error(Result<void>(fail(error)), ErrorCode::kInvalidArgument,
                  {server->url() + "/0 refuses the password of user '",
@@ -215,8 +227,8 @@ TEST_F(RedisServerTest, APasswordWhereNoneIsSetIsSaidAtOnce) {
 }
 
 TEST_F(RedisServerTest, LoginsMayStandInTheUrlButAreNeverShown) {
-  auto server = start({.password = {}, .config = {"user al@ice on >won:der/% ~* +@all",
-                                                  "user default off"}});
+  auto server =
+      start({.password = {}, .config = {"user al@ice on >won:der/% ~* +@all", "user default off"}});
   ASSERT_NE(server, nullptr);
   const std::string place = fmt::format("127.0.0.1:{}", server->port());
   auto store = open(options("redis://al%40ice:won%3Ader%2f%25@" + place));
@@ -273,8 +285,9 @@ TEST_F(RedisServerTest, TheDocumentedPermissionsAreEnoughAndEachIsNeeded) {
 }
 
 TEST_F(RedisServerTest, AMissingPermissionNamesCommandAndKeyPattern) {
-  auto server = start({.password = {}, .config = {"user reader on >pw ~pushpull:* -@all +get",
-                                                  "user other on >pw ~other:* +@all"}});
+  auto server = start({.password = {},
+                       .config = {"user reader on >pw ~pushpull:* -@all +get",
+                                  "user other on >pw ~other:* +@all"}});
   ASSERT_NE(server, nullptr);
   const auto start_time = Clock::now();
   auto reader = open(options(server->url(), "reader", "pw"));
@@ -299,8 +312,8 @@ TEST_F(RedisServerTest, AMissingPermissionNamesCommandAndKeyPattern) {
 TEST_F(RedisServerTest, AReadOnlyReplicaIsSaidAtOnce) {
   auto master = start();
   ASSERT_NE(master, nullptr);
-  auto replica = start({.password = {},
-                        .config = {fmt::format("replicaof 127.0.0.1 {}", master->port())}});
+  auto replica =
+      start({.password = {}, .config = {fmt::format("replicaof 127.0.0.1 {}", master->port())}});
   ASSERT_NE(replica, nullptr);
   auto store = open(*replica);
   ASSERT_NE(store, nullptr);
@@ -411,7 +424,8 @@ TEST_F(RedisServerTest, AKeyOfAnotherKindIsSaidAtOnce) {
                {meaning});
 }
 
-// --- names and addresses --------------------------------------------------------------------------
+// --- names and addresses
+// --------------------------------------------------------------------------
 
 TEST_F(RedisServerTest, NamesAndIPv6AddressesWork) {
   auto server = start();
@@ -426,14 +440,13 @@ TEST_F(RedisServerTest, NamesAndIPv6AddressesWork) {
 
 TEST_F(RedisServerTest, ANameThatCannotBeResolvedEndsTheWaitAtTheDeadline) {
   const Deadline deadline = deadline_in(600ms);
-  const Error error = in_time(deadline, [&] {
-    return refusal(options("redis://no-such-host.invalid:6379"), deadline);
-  });
+  const Error error = in_time(
+      deadline, [&] { return refusal(options("redis://no-such-host.invalid:6379"), deadline); });
   // Timeout where the name service itself does not answer.
-  const ErrorCode code = error.code() == ErrorCode::kTimeout ? error.code()
-                                                             : ErrorCode::kUnavailable;
+  const ErrorCode code =
+      error.code() == ErrorCode::kTimeout ? error.code() : ErrorCode::kUnavailable;
   expect_error(Result<void>(fail(error)), code,
-               {"the host name 'no-such-host.invalid'", "cannot be resolved", "gave up after"});
+               {"redis://no-such-host.invalid:6379/0 cannot be reached", "host name", "gave up after"});
 }
 
 TEST_F(RedisServerTest, WithoutPasswordOnlyLoopbackIsTrusted) {

@@ -20,7 +20,8 @@ using namespace std::chrono_literals;
 // For what is expected to succeed.
 inline Deadline soon() { return deadline_in(30s); }
 
-// How far past its deadline a call may end: a bound against hanging, wide enough for a busy machine.
+// How far past its deadline a call may end: a bound against hanging, wide enough for a busy
+// machine.
 inline constexpr Duration kSlack = 2s;
 // What fails "at once" ends within this, although its deadline is soon().
 inline constexpr Duration kAtOnce = 5s;

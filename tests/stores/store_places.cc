@@ -13,6 +13,8 @@ namespace pushpull::testing {
 const std::vector<StoreKind>& all_stores() {
   static const std::vector<StoreKind> kStores{
       {"memory", "memory", memory},
+      {"tcp", "tcp", tcp_loopback},
+      {"file", "file", file_directory},
       {"redis", "redis", redis_plain},
       {"redis_with_password", "redis", redis_password},
       {"redis_with_user", "redis", redis_user},
@@ -33,6 +35,7 @@ Result<StorePlace> tcp_loopback() {
   StorePlace place;
   place.options.url = fmt::format("tcp://127.0.0.1:{}", free_port());
   place.options.secret = "a secret of the job";
+  place.trusted = true;  // loopback
   return place;
 }
 

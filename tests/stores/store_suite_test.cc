@@ -120,12 +120,25 @@ TEST_P(StoreSuite, ValuesAreBytes) {
 }
 
 TEST_P(StoreSuite, DifferentKeysAreDifferent) {
-  const std::vector<std::string> keys{
-      "pushpull:a",    "pushpull:A",     "pushpull:a:b",          "pushpull:a/b",  "pushpull:a.b",
-      "pushpull:a%b",  "pushpull:a%3ab", "pushpull:..",           "pushpull:../x", "pushpull:a b",
-      "pushpull:a\nb", "pushpull:a*",    "pushpull:\xc3\xa4",     "pushpull:",     "pushpull:a_b",
-      "pushpull:a-b",  "pushpull:a\\b",  "pushpull:" + std::string(150, 'x'),
-      std::string("pushpull:a\0b", 12)};
+  const std::vector<std::string> keys{"pushpull:a",
+                                      "pushpull:A",
+                                      "pushpull:a:b",
+                                      "pushpull:a/b",
+                                      "pushpull:a.b",
+                                      "pushpull:a%b",
+                                      "pushpull:a%3ab",
+                                      "pushpull:..",
+                                      "pushpull:../x",
+                                      "pushpull:a b",
+                                      "pushpull:a\nb",
+                                      "pushpull:a*",
+                                      "pushpull:\xc3\xa4",
+                                      "pushpull:",
+                                      "pushpull:a_b",
+                                      "pushpull:a-b",
+                                      "pushpull:a\\b",
+                                      "pushpull:" + std::string(150, 'x'),
+                                      std::string("pushpull:a\0b", 12)};
   for (size_t i = 0; i < keys.size(); ++i) set(keys[i], std::to_string(i));
   for (size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(get(keys[i]), std::to_string(i)) << keys[i];
 }

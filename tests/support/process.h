@@ -16,10 +16,11 @@ namespace pushpull::testing {
 class Process {
  public:
   // Starts words[0] (looked up in PATH) with the rest as arguments and `environment` added to this
-  // process's own; its output goes to the file `output`. Unavailable where there is no such program.
-  [[nodiscard]] static Result<Process> start(const std::vector<std::string>& words,
-                                             const std::string& output = "/dev/null",
-                                             const std::map<std::string, std::string>& environment = {});
+  // process's own; its output goes to the file `output`. Unavailable where there is no such
+  // program.
+  [[nodiscard]] static Result<Process> start(
+      const std::vector<std::string>& words, const std::string& output = "/dev/null",
+      const std::map<std::string, std::string>& environment = {});
   Process() = default;
   Process(Process&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
   Process& operator=(Process&& other) noexcept;

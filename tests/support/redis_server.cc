@@ -77,8 +77,7 @@ Result<void> RedisServer::write_config() const {
   fmt::print(config, "save \"\"\nappendonly no\nenable-debug-command yes\n");
   if (options_.tls) {
     fmt::print(config, "port 0\ntls-port {}\ntls-auth-clients no\n", port_);
-    fmt::print(config, "tls-cert-file {0}/cert.pem\ntls-key-file {0}/key.pem\n",
-               directory_.path());
+    fmt::print(config, "tls-cert-file {0}/cert.pem\ntls-key-file {0}/key.pem\n", directory_.path());
     fmt::print(config, "tls-ca-cert-file {}/cert.pem\n", directory_.path());
   } else {
     fmt::print(config, "port {}\n", port_);
@@ -91,8 +90,8 @@ Result<void> RedisServer::write_config() const {
 }
 
 Result<void> RedisServer::make_certificate() const {
-  auto made = run({"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                   "/CN=localhost", "-keyout", file("key.pem"), "-out", file("cert.pem")},
+  auto made = run({"openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                   "-subj", "/CN=localhost", "-keyout", file("key.pem"), "-out", file("cert.pem")},
                   file("openssl.log"));
   if (!made) return fail(made.error());
   return {};

@@ -24,7 +24,8 @@ class RedisServer {
   // Unavailable where there is no redis-server: a failure of the test, never a reason to skip it.
   [[nodiscard]] static Result<std::unique_ptr<RedisServer>> start(RedisServerOptions options = {});
   // A port nobody listens at, with the address kept for a later start_at().
-  [[nodiscard]] static Result<std::unique_ptr<RedisServer>> reserve(RedisServerOptions options = {});
+  [[nodiscard]] static Result<std::unique_ptr<RedisServer>> reserve(
+      RedisServerOptions options = {});
 
   uint16_t port() const { return port_; }
   // "redis://127.0.0.1:port", without user and password.

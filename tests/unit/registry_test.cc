@@ -197,8 +197,8 @@ TEST(Registry, WorksFromWhereverTheLibraryIs) {
   fs::copy_file(REGISTRY_MODULES "/libpushpull_store_sample.so",
                 place.path() + "/libpushpull_store_moved.so");
   const std::string output = place.path() + "/output";
-  auto process = testing::Process::start({REGISTRY_NAMES}, output,
-                                         {{"LD_LIBRARY_PATH", place.path()}});
+  auto process =
+      testing::Process::start({REGISTRY_NAMES}, output, {{"LD_LIBRARY_PATH", place.path()}});
   ASSERT_TRUE(process) << process.error().message();
   EXPECT_EQ(process->wait(), 0);
   EXPECT_EQ(testing::read_file(output), "moved\n");

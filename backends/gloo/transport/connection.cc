@@ -11,7 +11,7 @@
 
 namespace pushpull::transport {
 
-static_assert(sizeof(Header) == 24 && std::endian::native == std::endian::little);
+static_assert(sizeof(Header) == 64 && std::endian::native == std::endian::little);
 
 namespace {
 
@@ -202,6 +202,7 @@ Result<void> Connection::consume() {
 }
 
 Result<bool> Connection::start_message(const Header& header) {
+  if (header.magic != kMagic) return fail(confused("mark", header.magic, kMagic).error());
   if (header.offset != kNoOffset) {
     if (!targets_.contains(header.slot)) return false;
     if (auto ok = start_target(header); !ok) return fail(ok.error());
@@ -299,12 +300,9 @@ void Connection::forget(const Completion* completion) {
     into_ = nullptr;
     current_ = {};
   }
-  std::erase_if(outgoing_, [&](const SendOp& op) {
-    return op.completion == completion && op.written == 0;
-  });
   for (SendOp& op : outgoing_) {
     if (op.completion != completion) continue;
-    // Half of it is on its way; the stream must stay whole.
+    // The peer waits for it.
     op.owned = std::make_unique<char[]>(op.header.length);
     if (op.header.length != 0) std::memcpy(op.owned.get(), op.from, op.header.length);
     op.from = op.owned.get();

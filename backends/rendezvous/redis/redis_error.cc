@@ -99,8 +99,8 @@ std::string_view plain(std::string_view text) {
   if (text.starts_with("ERR Error running script")) {
     if (const size_t at = text.rfind(kScript); at != std::string_view::npos) {
       text.remove_prefix(at + kScript.size());
-      const auto first = std::find_if(text.begin(), text.end(),
-                                      [](char c) { return c >= 'A' && c <= 'Z'; });
+      const auto first =
+          std::find_if(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
       text.remove_prefix(static_cast<size_t>(first - text.begin()));
     }
   }
@@ -122,13 +122,12 @@ std::string harmless(std::string_view text, const Question& question) {
 }
 
 std::string fill(std::string_view meaning, const Question& q) {
-  return fmt::format(fmt::runtime(meaning), fmt::arg("server", q.server),
-                     fmt::arg("user", q.user.empty() ? "default" : q.user),
-                     fmt::arg("command", q.command),
-                     fmt::arg("inner", q.inner.empty() ? std::string()
-                                                       : fmt::format(" (with {})", q.inner)),
-                     fmt::arg("key", printable(q.key, 200)),
-                     fmt::arg("pattern", printable(key_pattern(q.key), 200)));
+  return fmt::format(
+      fmt::runtime(meaning), fmt::arg("server", q.server),
+      fmt::arg("user", q.user.empty() ? "default" : q.user), fmt::arg("command", q.command),
+      fmt::arg("inner", q.inner.empty() ? std::string() : fmt::format(" (with {})", q.inner)),
+      fmt::arg("key", printable(q.key, 200)),
+      fmt::arg("pattern", printable(key_pattern(q.key), 200)));
 }
 
 }  // namespace
@@ -164,12 +163,10 @@ Fault odd_reply_fault(const Question& question) {
                             question.server, question.command))};
 }
 
-Fault unresolved_fault(const Question& question, std::string_view host,
-                       const Resolver::Failure& failure) {
-  return {Error(failure.timed_out ? ErrorCode::kTimeout : kUnavailable,
-                fmt::format("the host name '{}' of {} cannot be resolved ({})", host,
-                            question.server, failure.reason)),
-          true, true, "correct the name in the URL or add it to DNS"};
+Fault unresolved_fault(const Question& question, const Error& why) {
+  const auto code = why.code() == ErrorCode::kTimeout ? why.code() : kUnavailable;
+  return {Error(code, fmt::format("{} cannot be reached: {}", question.server, why.message())),
+          true, true, "correct the name in the URL, or add it to DNS"};
 }
 
 Fault unreachable_fault(const Question& question, std::string_view reason) {
@@ -178,9 +175,8 @@ Fault unreachable_fault(const Question& question, std::string_view reason) {
 }
 
 Fault broken_fault(const Question& question, std::string_view reason) {
-  return {Error(kUnavailable,
-                fmt::format("{} {} instead of answering {}", question.server, reason,
-                            question.command)),
+  return {Error(kUnavailable, fmt::format("{} {} instead of answering {}", question.server, reason,
+                                          question.command)),
           true, true, "look into its log"};
 }
 

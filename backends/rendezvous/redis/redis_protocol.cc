@@ -16,15 +16,24 @@ struct FreeReply {
 std::optional<Reply> convert(const redisReply& from) {
   Reply reply;
   switch (from.type) {
-    case REDIS_REPLY_NIL: reply.kind = Reply::Kind::kNil; return reply;
+    case REDIS_REPLY_NIL:
+      reply.kind = Reply::Kind::kNil;
+      return reply;
     case REDIS_REPLY_INTEGER:
       reply.kind = Reply::Kind::kInteger;
       reply.integer = from.integer;
       return reply;
-    case REDIS_REPLY_STATUS: reply.kind = Reply::Kind::kStatus; break;
-    case REDIS_REPLY_STRING: reply.kind = Reply::Kind::kString; break;
-    case REDIS_REPLY_ERROR: reply.kind = Reply::Kind::kError; break;
-    default: return std::nullopt;
+    case REDIS_REPLY_STATUS:
+      reply.kind = Reply::Kind::kStatus;
+      break;
+    case REDIS_REPLY_STRING:
+      reply.kind = Reply::Kind::kString;
+      break;
+    case REDIS_REPLY_ERROR:
+      reply.kind = Reply::Kind::kError;
+      break;
+    default:
+      return std::nullopt;
   }
   reply.text.assign(from.str, from.len);
   return reply;
@@ -40,8 +49,8 @@ std::string encode(const Command& command) {
     lengths.push_back(word.size());
   }
   char* text = nullptr;
-  const int length = redisFormatCommandArgv(&text, static_cast<int>(words.size()), words.data(),
-                                            lengths.data());
+  const int length =
+      redisFormatCommandArgv(&text, static_cast<int>(words.size()), words.data(), lengths.data());
   const std::unique_ptr<char, FreeCommand> owner(text);
   return length < 0 ? std::string() : std::string(text, static_cast<size_t>(length));
 }

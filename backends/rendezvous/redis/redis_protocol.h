@@ -1,7 +1,8 @@
 // The Redis protocol, by hiredis: commands to bytes, bytes to replies. No I/O here.
 //
 // Only the formatter and the reader of hiredis are used. Its own socket calls know a timeout per
-// call, not a deadline (a server that sends a byte a second would never time out), and raise SIGPIPE.
+// call, not a deadline (a server that sends a byte a second would never time out), and raise
+// SIGPIPE.
 #pragma once
 
 #include <cstdint>

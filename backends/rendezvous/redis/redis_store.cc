@@ -63,11 +63,11 @@ Result<void> RedisStore::check_size(std::string_view key, std::string_view value
 
 Error RedisStore::missing(std::string_view key, bool exists, Duration waited) const {
   const double seconds = std::chrono::duration<double>(waited).count();
-  return Error(ErrorCode::kTimeout,
-               fmt::format("the key {} at {} {} within {:.1f} s; is the rank that writes it running, "
-                           "with the same job name and the same Redis?",
-                           key, description(), exists ? "did not change" : "did not appear",
-                           seconds));
+  return Error(
+      ErrorCode::kTimeout,
+      fmt::format("the key {} at {} {} within {:.1f} s; is the rank that writes it running, "
+                  "with the same job name and the same Redis?",
+                  key, description(), exists ? "did not change" : "did not appear", seconds));
 }
 
 Result<std::string> RedisStore::text_of(const Command& command, Deadline deadline) {
@@ -113,8 +113,8 @@ Result<std::string> RedisStore::wait(std::string_view key, std::string_view know
     auto value = get(key, deadline);
     if (!value) {
       // The last question before the deadline had hardly any time; the answers before it count.
-      const bool cut_short = asked && value.error().code() == ErrorCode::kTimeout &&
-                             deadline - before < kLongestPoll;
+      const bool cut_short =
+          asked && value.error().code() == ErrorCode::kTimeout && deadline - before < kLongestPoll;
       return fail(cut_short ? missing(key, exists, Clock::now() - start)
                             : std::move(value.error()));
     }
@@ -129,18 +129,18 @@ Result<std::string> RedisStore::wait(std::string_view key, std::string_view know
 
 Result<int64_t> RedisStore::add(std::string_view key, int64_t delta, Deadline deadline) {
   std::random_device random;
-  const std::string token = fmt::format("{}:add:{:08x}{:08x}{:08x}{:08x}", key, random(), random(),
-                                        random(), random());
+  const std::string token =
+      fmt::format("{}:add:{:08x}{:08x}{:08x}{:08x}", key, random(), random(), random(), random());
   const std::string amount = std::to_string(delta);
   // It is needed for as long as this call may repeat itself.
   const bool endless = deadline == never();
   const Duration needed = endless ? time_to_live_ : deadline - Clock::now() + kTokenMargin;
   const std::string token_life = milliseconds(std::min(needed, time_to_live_));
-  const auto sum = text_of({{"EVAL", kAdd, "2", key, token, amount, milliseconds_to_live_,
-                             token_life},
-                            key,
-                            "GET, SET, INCRBY, PEXPIRE"},
-                           deadline);
+  const auto sum =
+      text_of({{"EVAL", kAdd, "2", key, token, amount, milliseconds_to_live_, token_life},
+               key,
+               "GET, SET, INCRBY, PEXPIRE"},
+              deadline);
   if (!sum) return fail(sum.error());
   client_.try_once({{"DEL", token}, key}, std::min(deadline, deadline_in(kClean)));
   int64_t value = 0;
@@ -154,8 +154,7 @@ Result<int64_t> RedisStore::add(std::string_view key, int64_t delta, Deadline de
 
 Result<void> RedisStore::remove_if(std::string_view key, std::string_view value,
                                    Deadline deadline) {
-  auto reply =
-      client_.call({{"EVAL", kRemoveIf, "1", key, value}, key, "GET, DEL"}, deadline);
+  auto reply = client_.call({{"EVAL", kRemoveIf, "1", key, value}, key, "GET, DEL"}, deadline);
   if (!reply) return fail(std::move(reply.error()));
   return {};
 }

@@ -17,8 +17,7 @@ class RedisStore : public Store {
   Result<std::string> wait(std::string_view key, std::string_view known,
                            Deadline deadline) override;
   Result<int64_t> add(std::string_view key, int64_t delta, Deadline deadline) override;
-  Result<void> remove_if(std::string_view key, std::string_view value,
-                         Deadline deadline) override;
+  Result<void> remove_if(std::string_view key, std::string_view value, Deadline deadline) override;
   bool trusted() const override { return client_.trusted(); }
   std::string description() const override { return client_.description(); }
 

@@ -1,0 +1,18 @@
+// The module's door: see core/backend.h.
+#include <memory>
+
+#include "backends/rendezvous/file/file_store.h"
+#include "core/backend.h"
+
+namespace {
+
+std::unique_ptr<pushpull::StoreFactory> create() {
+  return std::make_unique<pushpull::file_store::FileStoreFactory>();
+}
+
+}  // namespace
+
+PUSHPULL_MODULE_EXPORT const pushpull::StoreModule* pushpull_store_v1() {
+  static constexpr pushpull::StoreModule kModule{pushpull::kModuleAbi, &create};
+  return &kModule;
+}
