@@ -31,8 +31,6 @@ if(PUSHPULL_SANITIZE)
     target_compile_options(pushpull_options INTERFACE -Wno-tsan)
   endif()
 endif()
-# While parts of core are being written side by side.
-target_link_options(pushpull_options INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
 target_compile_definitions(pushpull_options INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
                                                       SPDLOG_FMT_EXTERNAL)
 
