@@ -29,6 +29,7 @@ class LoopbackNetwork {
   Result<std::vector<Socket>> row(int rank, int lane);
 
   const int ranks_;
+  const std::string run_;
   std::vector<std::unique_ptr<RankMesh>> meshes_;
   std::mutex mutex_;
   std::map<int, std::vector<std::vector<Socket>>> lanes_;
