@@ -9,6 +9,8 @@
 
 #include <cerrno>
 
+#include "core/net/hello.h"
+
 namespace pushpull::testing {
 namespace {
 
@@ -53,7 +55,7 @@ class LoopbackNetwork::RankMesh : public Mesh {
   const int rank_;
 };
 
-LoopbackNetwork::LoopbackNetwork(int ranks) : ranks_(ranks) {
+LoopbackNetwork::LoopbackNetwork(int ranks) : ranks_(ranks), run_(random_id()) {
   for (int rank = 0; rank < ranks; ++rank)
     meshes_.push_back(std::make_unique<RankMesh>(*this, rank));
 }
@@ -63,7 +65,8 @@ LoopbackNetwork::~LoopbackNetwork() = default;
 Group LoopbackNetwork::group(int rank) {
   Group group;
   group.job = "test";
-  group.run = "loopback";
+  group.run = run_;
+  group.secret = "of the test";
   group.rank = rank;
   group.mesh = meshes_[static_cast<size_t>(rank)].get();
   for (int r = 0; r < ranks_; ++r) {

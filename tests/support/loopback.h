@@ -32,6 +32,7 @@ class LoopbackNetwork {
   Result<void> fill(std::vector<std::vector<Socket>>& matrix);
 
   const int ranks_;
+  const std::string run_;
   std::vector<std::unique_ptr<RankMesh>> meshes_;
   std::mutex mutex_;
   std::map<int, std::vector<std::vector<Socket>>> lanes_;
