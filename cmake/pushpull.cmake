@@ -40,7 +40,9 @@ function(pushpull_module name)
   add_library(${name} MODULE ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE pushpull_options pushpull ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
-  install(TARGETS ${name} LIBRARY DESTINATION pushpull/_lib COMPONENT wheel)
+  if(NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "^${CMAKE_SOURCE_DIR}/tests/")
+    install(TARGETS ${name} LIBRARY DESTINATION pushpull/_lib COMPONENT wheel)
+  endif()
 endfunction()
 
 # pushpull_test(NAME SOURCES... [LIBS ...] [TIMEOUT seconds] [LABELS ...] [CORES n]):
