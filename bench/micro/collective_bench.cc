@@ -74,7 +74,8 @@ struct Bench {
     g.run = run;
     g.rank = rank;
     g.secret = run;
-    for (int r = 0; r < ranks; ++r) g.members.push_back(Member{.rank = r, .host = "here"});
+    g.members.resize(static_cast<size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) g.members[static_cast<size_t>(r)].rank = r;
     return g;
   }
 
