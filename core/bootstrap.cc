@@ -245,7 +245,9 @@ class Bootstrap {
                     fmt::format("{} after {:.0f} s (rendezvous {}, job '{}')", server.joined_so_far(),
                                 std::chrono::duration<double>(settings_.rendezvous_timeout).count(),
                                 rendezvous_->description(), settings_.job));
-      if (auto current = rendezvous_->still_current(deadline_); !current) return current;
+      // A store that is gone for the moment does not matter; a newer run does.
+      auto current = rendezvous_->still_current(deadline_in(std::chrono::seconds(1)));
+      if (!current && current.error().code() == ErrorCode::kAborted) return current;
     }
     return {};
   }

@@ -280,15 +280,20 @@ void Scheduler::on_failed(const Failed& failed) {
     const bool passed = failed.call < e.next_announce;
     const auto found = e.slots.find(failed.call);
     if (found == e.slots.end()) {
-      if (!passed) e.slots[failed.call].ended = error;
-      return;
+      if (passed) return;
+      // A call that this rank never came to: it counts as made here too, so that numbers stay aligned.
+      Slot& slot = e.slots[failed.call];
+      slot.ended = error;
+      slot.claimed = true;
+      e.next_number = std::max(e.next_number, failed.call + 1);
+    } else {
+      Slot& slot = found->second;
+      if (slot.ended) return;
+      call = std::move(slot.call);
+      end_call(e, failed.call);
+      slot.ended = error;
+      if (passed && slot.claimed) e.slots.erase(failed.call);
     }
-    Slot& slot = found->second;
-    if (slot.ended) return;
-    call = std::move(slot.call);
-    end_call(e, failed.call);
-    slot.ended = error;
-    if (passed && slot.claimed) e.slots.erase(failed.call);
     announce_ready(e);
   }
   flush();
