@@ -192,6 +192,10 @@ Result<size_t> ControlServer::take(int rank, std::string_view bytes) {
   handle([&](Coordinator& c) {
     const auto now = Clock::now();
     for (const FromRank& m : messages) c.receive(rank, m, now);
+    if (bad)
+      c.abort(Error(ErrorCode::kAborted,
+                    fmt::format("rank {} sent a malformed message: {}", rank, bad->message()))
+                  .at_rank(rank));
   });
   if (bad) return fail(*bad);
   return used;
