@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 

@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(gloo_ring, Conformance, cases(thread_backend("gloo", "r
 INSTANTIATE_TEST_SUITE_P(gloo_direct, Conformance,
                          cases(thread_backend("gloo", "direct", 20000), {3, 5}), case_name);
 INSTANTIATE_TEST_SUITE_P(gloo_tiny_chunks, Conformance,
-                         cases(thread_backend("gloo", "ring", 1024), {4}), case_name);
+                         cases(thread_backend("gloo", "ring", 1024), {3, 5}), case_name);
 INSTANTIATE_TEST_SUITE_P(shm, Conformance, cases(shared_memory(), kSizes), case_name);
 INSTANTIATE_TEST_SUITE_P(shm_tiny_chunks, Conformance, cases(shared_memory(1024), {2, 5}), case_name);
 INSTANTIATE_TEST_SUITE_P(shm_large_chunks, Conformance, cases(shared_memory(300'001), {3}), case_name);
