@@ -102,7 +102,9 @@ class ShmCollective final : public Collective {
   Result<void> run_chunks(size_t chunks, const Put& put, const Middle& middle,
                           const Finish& finish) {
     for (size_t c = 0; c < chunks + 2 * kBehind; ++c) {
-      if (signals_.aborted()) return fail(signals_.why());
+      // The last stages of a call that everybody has put its inputs to may end well: a rank that
+      // aborts right after it has its result does not take it from the others.
+      if (c < chunks && signals_.aborted()) return fail(signals_.why());
       const bool ok = (c >= chunks || put(c)) &&
                       (c < kBehind || c - kBehind >= chunks || middle(c - kBehind)) &&
                       (c < 2 * kBehind || finish(c - 2 * kBehind));
