@@ -32,13 +32,10 @@ bool yield() {
 
 bool MpiBackoff::pause() {
   if (sleeps_ == 0) {
-    ++polls_;
-    if (!crowded_ && polls_ <= kPolls) return false;
+    const int polls = crowded_ ? 0 : kPolls;
+    if (++polls_ <= polls) return false;
     // Who yields to a busy process gets the processor back late; who sleeps, when it wakes up.
-    if (polls_ <= kPolls + kYields && !crowded_) {
-      crowded_ = yield();
-      return false;
-    }
+    if (polls_ <= polls + kYields && !yield()) return false;
     // The default slack of 50 us would more than double a sleep. A property of the thread: set each
     // time a wait comes this far, which costs nothing beside a sleep.
     prctl(PR_SET_TIMERSLACK, 1'000UL);

@@ -7,7 +7,7 @@ namespace pushpull {
 class MpiBackoff {
  public:
   // `crowded`: more ranks on this host than processors, so polling only takes time from the rank
-  // that is waited for. Noticed by itself where other programs want the processors.
+  // that is waited for.
   explicit MpiBackoff(bool crowded) : crowded_(crowded) {}
 
   // After a poll that found nothing. Whether it slept.
