@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -29,9 +30,16 @@ def pytest_configure(config):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ports that the kernel gives to outgoing connections: some seconds pass until a worker
+    that imports mxnet first listens on it."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @dataclasses.dataclass
