@@ -99,10 +99,12 @@ class Group:
         """Until all have ended; who has not at the timeout is killed, and its code is None."""
         end = time.monotonic() + timeout
         outcomes = [None] * len(self.processes)
-        while None in outcomes and time.monotonic() < end:
+        while True:
             for i, process in enumerate(self.processes):
                 if outcomes[i] is None and process.poll() is not None:
                     outcomes[i] = self._outcome(i, process.returncode)
+            if None not in outcomes or time.monotonic() >= end:
+                break
             time.sleep(0.02)
         self.end()
         return [outcome or self._outcome(i, None) for i, outcome in enumerate(outcomes)]
