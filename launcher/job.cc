@@ -234,7 +234,8 @@ class Job : public EngineEvents {
 
   void after_a_failure() {
     if (verdict_.all_ended() || ending_) return;
-    output_.say(verdict_.first_failure());
+    output_.say(fmt::format("{}; the others have {}s to end", verdict_.first_failure(),
+                            seconds(plan_.grace)));
     at(end_timer_, std::min(kTimeToNotice, plan_.grace / 2), [this] { to_all(SIGTERM); });
     kill_after(plan_.grace);
   }
@@ -243,8 +244,11 @@ class Job : public EngineEvents {
     if (std::exchange(ending_, true)) return;
     at(kill_timer_, delay, [this] {
       if (verdict_.all_ended()) return;
-      output_.say(fmt::format("killing rank {}, still running after {}s",
-                              fmt::join(verdict_.still_running(), ", "), seconds(plan_.grace)));
+      const auto running = verdict_.still_running();
+      if (!running.empty()) {
+        output_.say(fmt::format("killing rank {}, still running after {}s",
+                                fmt::join(running, ", "), seconds(plan_.grace)));
+      }
       kill_all();
     });
   }

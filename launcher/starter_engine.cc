@@ -262,6 +262,10 @@ class StarterEngine : public Engine, public LinkEvents {
     Worker& worker = workers_[static_cast<size_t>(rank)];
     if (std::exchange(worker.claimed, true)) return false;
     worker.link = link;
+    if (leaving_) {  // the job has ended without it
+      link->send(FrameType::kLeave, "");
+      return true;
+    }
     const Process& process = plan_.workers[static_cast<size_t>(rank)];
     StartRequest request{process.argv, process.environment, process.cores, ""};
     if (!plan_.log_folder.empty()) request.log_file = log_file(plan_.log_folder, rank);

@@ -13,11 +13,12 @@ class MpiBackoff {
   // After a poll that found nothing. Whether it slept.
   bool pause();
   // After one that found something.
-  void reset() { polls_ = 0; }
+  void reset();
 
  private:
   bool crowded_;
   int polls_ = 0;
+  int sleeps_ = 0;
 };
 
 }  // namespace pushpull

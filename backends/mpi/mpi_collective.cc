@@ -109,6 +109,7 @@ MpiCollective::~MpiCollective() {
   for (Buffer& buffer : buffers_) {
     if (buffer.request == MPI_REQUEST_NULL) continue;
     busy = true;
+    process_.group_failed();
     static_cast<void>(buffer.memory.release());
   }
   int finalized = 0;
@@ -232,7 +233,8 @@ Error MpiCollective::broken(Error error) {
   const std::lock_guard lock(reason_mutex_);
   if (!reason_) reason_ = std::move(error);
   stopped_.store(true, std::memory_order_release);
-  process_.group_failed();
+  // An orderly end aborts, too, when nothing is left to do.
+  if (reason_->code() != ErrorCode::kAborted) process_.group_failed();
   return *reason_;
 }
 

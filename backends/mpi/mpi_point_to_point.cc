@@ -244,7 +244,8 @@ Error MpiPointToPoint::broken(Error error) {
   const std::lock_guard lock(reason_mutex_);
   if (!reason_) reason_ = std::move(error);
   stopped_.store(true, std::memory_order_release);
-  process_.group_failed();
+  // An orderly end aborts, too, when nothing is left to do.
+  if (reason_->code() != ErrorCode::kAborted) process_.group_failed();
   return *reason_;
 }
 

@@ -54,7 +54,7 @@ class MpiProcess {
   int draw_tag();
 
   // A group that is connected. MPI is finalised at exit if all have been closed and none failed: a
-  // failed one has messages under way that finalising would wait for.
+  // failed one has lost a peer or has messages under way, for which finalising would wait.
   void group_opened() { open_groups_.fetch_add(1); }
   void group_closed() { open_groups_.fetch_sub(1); }
   void group_failed() { failed_.store(true); }

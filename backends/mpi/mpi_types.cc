@@ -17,27 +17,29 @@ void add_in(void* in, void* inout, int* count, MPI_Datatype*) {
 }  // namespace
 
 Result<MpiTypes> MpiTypes::make() {
-  constexpr std::string_view kWhat = "making an MPI operation";
   MpiTypes types;
   constexpr int kCommutes = 1;
-  auto made =
-      check_mpi(MPI_Op_create(&add_in<DType::kFloat16>, kCommutes, &types.half_sum_), kWhat);
-  if (!made) return fail(made.error());
-  made = check_mpi(MPI_Op_create(&add_in<DType::kBfloat16>, kCommutes, &types.brain_sum_), kWhat);
-  if (!made) return fail(made.error());
+  for (auto [function, operation] : {std::pair{&add_in<DType::kFloat16>, &types.half_sum_},
+                                     std::pair{&add_in<DType::kBfloat16>, &types.brain_sum_},
+                                     std::pair{&add_in<DType::kUint8>, &types.byte_sum_}})
+    if (auto made =
+            check_mpi(MPI_Op_create(function, kCommutes, operation), "making an MPI operation");
+        !made)
+      return fail(made.error());
   return types;
 }
 
 MpiTypes::MpiTypes(MpiTypes&& other) noexcept
     : half_sum_(std::exchange(other.half_sum_, MPI_OP_NULL)),
-      brain_sum_(std::exchange(other.brain_sum_, MPI_OP_NULL)) {}
+      brain_sum_(std::exchange(other.brain_sum_, MPI_OP_NULL)),
+      byte_sum_(std::exchange(other.byte_sum_, MPI_OP_NULL)) {}
 
 MpiTypes::~MpiTypes() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
-  if (half_sum_ != MPI_OP_NULL) MPI_Op_free(&half_sum_);
-  if (brain_sum_ != MPI_OP_NULL) MPI_Op_free(&brain_sum_);
+  for (MPI_Op* operation : {&half_sum_, &brain_sum_, &byte_sum_})
+    if (*operation != MPI_OP_NULL) MPI_Op_free(operation);
 }
 
 MPI_Datatype MpiTypes::datatype(DType dtype) const {
@@ -62,9 +64,17 @@ MPI_Datatype MpiTypes::datatype(DType dtype) const {
 }
 
 MPI_Op MpiTypes::sum(DType dtype) const {
-  if (dtype == DType::kFloat16) return half_sum_;
-  if (dtype == DType::kBfloat16) return brain_sum_;
-  return MPI_SUM;
+  switch (dtype) {
+    case DType::kFloat16:
+      return half_sum_;
+    case DType::kBfloat16:
+      return brain_sum_;
+    case DType::kInt8:
+    case DType::kUint8:
+      return byte_sum_;
+    default:
+      return MPI_SUM;
+  }
 }
 
 }  // namespace pushpull

@@ -81,7 +81,7 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load();
+    auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
     auto rendezvous = ReservedPort::make();
     auto redis = ReservedPort::make();

@@ -21,17 +21,15 @@ class MpiGroups : public Groups {
     auto backend = registry.backend("mpi");
     ASSERT_TRUE(backend) << backend.error().message();
     const Group group = world_group(std::to_string(runs_++));
-    {
-      auto made = (*backend)->connect(group, settings_, deadline_in(std::chrono::seconds(60)));
-      ASSERT_TRUE(made) << made.error().message();
-      auto collective = make_checked(std::move(*made));
-      EXPECT_EQ(collective->rank(), group.rank);
-      EXPECT_EQ(collective->size(), group.size());
-      body(collective);
-      // The others may wait for what this rank never did.
-      if (::testing::Test::HasFatalFailure()) MPI_Abort(MPI_COMM_WORLD, 1);
-      MPI_Barrier(MPI_COMM_WORLD);
-    }
+    auto made = (*backend)->connect(group, settings_, deadline_in(std::chrono::seconds(60)));
+    ASSERT_TRUE(made) << made.error().message();
+    auto collective = make_checked(std::move(*made));
+    EXPECT_EQ(collective->rank(), group.rank);
+    EXPECT_EQ(collective->size(), group.size());
+    body(collective);
+    // The others may wait for what this rank never did.
+    if (::testing::Test::HasFatalFailure()) MPI_Abort(MPI_COMM_WORLD, 1);
+    world_barrier();
   }
 
   Rounding16 rounding() const override {
@@ -75,7 +73,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   ::testing::InitGoogleTest(&argc, argv);
   const int failed = RUN_ALL_TESTS();
-  MPI_Barrier(MPI_COMM_WORLD);
+  pushpull::testing::world_barrier();
   MPI_Finalize();
   return failed;
 }

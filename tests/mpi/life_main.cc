@@ -105,7 +105,8 @@ void after_serialized_init() {
   {
     Registry registry;
     auto one = create(registry, "one"), two = create(registry, "two");
-    expect(one && two, "two stores cannot be created");
+    expect(one.has_value(), one ? "" : one.error().message());
+    expect(two.has_value(), two ? "" : two.error().message());
     for (int i = 0; i < 20; ++i) {
       use(**one);
       use(**two);

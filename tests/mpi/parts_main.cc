@@ -51,9 +51,9 @@ class MpiParts : public ::testing::Test {
     ASSERT_TRUE(mailbox) << mailbox.error().message();
     mailbox_ = *mailbox;
     fake_testsome = 0;
-    MPI_Barrier(MPI_COMM_WORLD);
+    world_barrier();
   }
-  void TearDown() override { MPI_Barrier(MPI_COMM_WORLD); }
+  void TearDown() override { world_barrier(); }
 
   std::unique_ptr<MpiPointToPoint> links(Duration patience = Duration::zero()) {
     const Group group = world_group("parts");
@@ -182,7 +182,7 @@ TEST_F(MpiParts, AnIdleRankStillDelivers) {
     EXPECT_TRUE(link->wait(*ticket));
     std::ofstream(file) << "here";
   }
-  MPI_Barrier(MPI_COMM_WORLD);
+  world_barrier();
 }
 
 TEST_F(MpiParts, LettersAreTakenBySenderAndSubject) {
@@ -325,7 +325,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   ::testing::InitGoogleTest(&argc, argv);
   const int failed = RUN_ALL_TESTS();
-  MPI_Barrier(MPI_COMM_WORLD);
+  pushpull::testing::world_barrier();
   MPI_Finalize();
   return failed;
 }

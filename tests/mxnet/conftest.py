@@ -103,7 +103,7 @@ class Group:
             for i, process in enumerate(self.processes):
                 if outcomes[i] is None and process.poll() is not None:
                     outcomes[i] = self._outcome(i, process.returncode)
-            if None not in outcomes or time.monotonic() > end:
+            if None not in outcomes or time.monotonic() >= end:
                 break
             time.sleep(0.02)
         self.end()

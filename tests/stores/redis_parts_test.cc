@@ -1,4 +1,5 @@
-// Parts of the Redis store that need no server: the URL, the meaning of error replies, the protocol.
+// Parts of the Redis store that need no server: the URL, the meaning of error replies, the
+// protocol.
 #include <gtest/gtest.h>
 
 #include <chrono>

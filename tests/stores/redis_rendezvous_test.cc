@@ -80,8 +80,10 @@ TEST_F(RedisRendezvousTest, TheAdvertOfADeadRunIsPassedOver) {
   const auto stale = one->find("", soon());
   ASSERT_TRUE(stale) << stale.error().message();
   EXPECT_EQ(stale->run, "dead");
-  expect_error(one->find("dead", deadline_in(200ms)), ErrorCode::kTimeout,
-               {"job 'job'", "node-of-dead", "11"});
+  const Error error = error_within(200ms, "node-of-dead", [&](Deadline deadline) {
+    return error_of(one->find("dead", deadline));
+  });
+  expect_error(error, ErrorCode::kTimeout, {"job 'job'", "node-of-dead", "11"});
   std::jthread later([&] {
     std::this_thread::sleep_for(100ms);
     EXPECT_TRUE(zero->publish(advert_of("living", 22), soon()));
