@@ -61,8 +61,9 @@ def test_an_exception_in_a_thread_that_used_the_store(start):
     assert "ValueError: boom in a thread" in raising.err, raising.text
 
 
-def test_a_failure_that_nobody_reads_is_not_success(start):
-    for outcome in start_ending(start, "unread_failure").wait():
+@pytest.mark.parametrize("name", ["unread_failure", "failure_kept_over_a_fork"])
+def test_a_failure_that_nobody_reads_is_not_success(start, name):
+    for outcome in start_ending(start, name).wait():
         assert outcome.code == 1, outcome.text
         assert "an exchange failed and nobody read its result" in outcome.err, outcome.text
         assert "unread" in outcome.err
@@ -148,6 +149,12 @@ def test_fork(start):
 def test_a_store_made_after_the_fork(start):
     for outcome in start_ending(start, "fork_before_the_store").succeed():
         assert "[2.0, 2.0, 2.0]" in outcome.out, outcome.text
+
+
+def test_a_store_that_the_child_makes_itself(start):
+    for outcome in start_ending(start, "store_of_the_child").succeed():
+        assert "child [2.0, 2.0, 2.0]" in outcome.out, outcome.text
+        assert "parent [2.0, 2.0, 2.0]" in outcome.out, outcome.text
 
 
 def test_naive_engine(start):

@@ -179,6 +179,28 @@ def fork_before_the_store(_):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def store_of_the_child(kv):
+    """Parents and children form a group each."""
+    exchange(kv).asnumpy()
+    child = os.fork()
+    if child == 0:
+        os.environ["PUSHPULL_RENDEZVOUS"] = f"file://{os.getcwd()}/rendezvous"
+        own = mx.kv.create("dist_sync_pushpull")
+        print("child", exchange(own).asnumpy().tolist(), flush=True)
+        sys.exit(0)
+    print("parent", exchange(kv).asnumpy().tolist(), flush=True)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def failure_kept_over_a_fork(kv):
+    """The fork reads the error; nobody asks the store again."""
+    unread_failure(kv)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
 def other_program(kv):
     os.system("sleep 20 &")
     exchange(kv).asnumpy()
