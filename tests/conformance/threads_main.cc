@@ -51,7 +51,8 @@ class ThreadGroups : public Groups {
   Registry registry_;
 };
 
-std::shared_ptr<Groups> thread_backend(const std::string& backend, const std::string& exchange = "auto",
+std::shared_ptr<Groups> thread_backend(const std::string& backend,
+                                       const std::string& exchange = "auto",
                                        size_t chunk_bytes = Settings{}.chunk_bytes) {
   Settings settings;
   settings.exchange = exchange;

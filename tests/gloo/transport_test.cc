@@ -161,7 +161,8 @@ TEST(Transport, ReceivesFromWhoeverComesFirst) {
   EXPECT_EQ(second, one);
 }
 
-// Every rank sends every other messages of random slots and lengths; they are received in a random order.
+// Every rank sends every other messages of random slots and lengths; they are received in a random
+// order.
 TEST(Transport, AnyOrderOfAnything) {
   constexpr int kRanks = 3;
   constexpr size_t kMessages = 60;
@@ -207,7 +208,8 @@ TEST(Transport, AnyOrderOfAnything) {
   }
 }
 
-// --- nonsense on the wire ----------------------------------------------------------------------------
+// --- nonsense on the wire
+// ----------------------------------------------------------------------------
 
 TEST(Transport, RefusesWhatIsNotAMessage) {
   HalfWire half;
@@ -244,7 +246,8 @@ TEST(Transport, RefusesToPutTooMuchAside) {
 }
 
 TEST(Transport, RefusesToWriteBeyondATarget) {
-  for (const auto& [offset, length] : {std::pair<uint64_t, uint64_t>{90, 11}, {101, 0}, {~0ull - 1, 5}}) {
+  for (const auto& [offset, length] :
+       {std::pair<uint64_t, uint64_t>{90, 11}, {101, 0}, {~0ull - 1, 5}}) {
     HalfWire half;
     Bytes memory(100);
     ASSERT_TRUE(half.wire->add_target(1, 6, {memory.data(), memory.size(), nullptr}));
@@ -295,7 +298,8 @@ TEST(Transport, WhatWasSentBeforeClosingArrives) {
   EXPECT_EQ(in, out);
 }
 
-// --- waiting -----------------------------------------------------------------------------------------
+// --- waiting
+// -----------------------------------------------------------------------------------------
 
 TEST(Transport, AWaitHasADeadline) {
   auto wires = make_wires(2);
@@ -364,7 +368,8 @@ TEST(Transport, WhoeverWaitsReceivesForAll) {
   EXPECT_EQ(in, out);
 }
 
-// --- Gloo's buffers ----------------------------------------------------------------------------------
+// --- Gloo's buffers
+// ----------------------------------------------------------------------------------
 
 TEST(UnboundBuffer, AbortedWaitsReturnFalse) {
   run_gloo(2, [](std::shared_ptr<GlooContext> context) {

@@ -65,7 +65,8 @@ Wire::~Wire() {
     if (connection != nullptr) connection->finish();
 }
 
-// --- starting operations ---------------------------------------------------------------------------
+// --- starting operations
+// ---------------------------------------------------------------------------
 
 Result<void> Wire::send(int to, SendOp op) {
   const std::lock_guard lock(mutex_);
@@ -108,7 +109,8 @@ void Wire::forget(const Completion* completion) {
     if (connection != nullptr) connection->forget(completion);
 }
 
-// --- waiting ---------------------------------------------------------------------------------------
+// --- waiting
+// ---------------------------------------------------------------------------------------
 
 Result<bool> Wire::wait(const std::function<bool()>& done, Deadline deadline) {
   std::unique_lock lock(mutex_);
@@ -197,7 +199,8 @@ void Wire::lead(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   if (followers_ > 0) followers_wake_.notify_all();
 }
 
-// --- failing ---------------------------------------------------------------------------------------
+// --- failing
+// ---------------------------------------------------------------------------------------
 
 Result<void> Wire::usable() {
   if (!failure_ && aborted_.load(std::memory_order_acquire)) {

@@ -1,11 +1,11 @@
 // All connections of one rank of a group, and the waiting on them.
 //
-// No thread of its own: whoever waits drives the loop. Of several threads that wait at once one sleeps
-// in the kernel and the others on a condition variable; all reading and writing happens under one
-// lock. A call that starts an operation writes what the socket takes before it returns.
+// No thread of its own: whoever waits drives the loop. Of several threads that wait at once one
+// sleeps in the kernel and the others on a condition variable; all reading and writing happens
+// under one lock. A call that starts an operation writes what the socket takes before it returns.
 //
-// After the first failure (a lost peer, nonsense on the wire, abort()) every operation is dropped, no
-// memory that was given here is touched any more, and every call returns that failure.
+// After the first failure (a lost peer, nonsense on the wire, abort()) every operation is dropped,
+// no memory that was given here is touched any more, and every call returns that failure.
 #pragma once
 
 #include <atomic>
