@@ -190,8 +190,8 @@ std::shared_ptr<GlooContext> connect(testing::LoopbackNetwork& network, int rank
     if (choice.receive_buffer != 0)
       setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &choice.receive_buffer, sizeof(int));
   }
-  std::vector<std::string> names(static_cast<size_t>(group.size()), "a rank");
-  auto device = std::make_shared<transport::Device>(std::move(*sockets), std::move(names));
+  std::vector<transport::Peer> peers(static_cast<size_t>(group.size()));
+  auto device = std::make_shared<transport::Device>(std::move(*sockets), std::move(peers));
   return std::make_shared<GlooContext>(rank, group.size(), device, std::chrono::seconds(60));
 }
 

@@ -2,12 +2,12 @@
 #include <gloo/common/error.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <numeric>
 #include <random>
 #include <thread>
 
@@ -40,9 +40,10 @@ std::vector<std::unique_ptr<Wire>> make_wires(int n) {
   for (int rank = 0; rank < n; ++rank) {
     auto sockets = network.group(rank).mesh->connect(0, never());
     EXPECT_TRUE(sockets);
-    std::vector<std::string> names;
-    for (int r = 0; r < n; ++r) names.push_back("rank " + std::to_string(r));
-    auto wire = Wire::create(rank, std::move(*sockets), std::move(names));
+    std::vector<transport::Peer> peers;
+    for (int r = 0; r < n; ++r)
+      peers.push_back({"rank " + std::to_string(r), "host " + std::to_string(r)});
+    auto wire = Wire::create(rank, std::move(*sockets), std::move(peers));
     EXPECT_TRUE(wire);
     wires.push_back(std::move(*wire));
   }
@@ -73,7 +74,7 @@ struct HalfWire {
     std::vector<Socket> sockets(2);
     sockets[1] = std::move(pair->first);
     peer = std::move(pair->second);
-    auto made = Wire::create(0, std::move(sockets), {"rank 0", "rank 1"});
+    auto made = Wire::create(0, std::move(sockets), {{"rank 0", "a"}, {"rank 1", "b"}});
     EXPECT_TRUE(made);
     wire = std::move(*made);
   }
@@ -272,6 +273,7 @@ TEST(Transport, APeerThatClosesInTheMiddleIsLost) {
   const Error error = half.failure();
   EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(error.rank(), 1);
+  EXPECT_EQ(error.host(), "b");
   EXPECT_EQ(error.message(), "rank 1 was lost: it closed its connection");
 }
 

@@ -22,13 +22,14 @@ constexpr auto kClosedGrace = std::chrono::milliseconds(200);
 }  // namespace
 
 Result<std::unique_ptr<Wire>> Wire::create(int rank, std::vector<Socket> sockets,
-                                           std::vector<std::string> names) {
-  std::unique_ptr<Wire> wire(new Wire(rank, std::move(names)));
+                                           std::vector<Peer> peers) {
+  std::unique_ptr<Wire> wire(new Wire(rank, std::move(peers)));
   if (auto ok = wire->open(std::move(sockets)); !ok) return fail(ok.error());
   return wire;
 }
 
-Wire::Wire(int rank, std::vector<std::string> names) : rank_(rank), names_(std::move(names)) {}
+Wire::Wire(int rank, std::vector<Peer> peers)
+    : rank_(rank), peers_(std::move(peers)), process_(::getpid()) {}
 
 Result<void> Wire::open(std::vector<Socket> sockets) {
   epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
@@ -61,6 +62,7 @@ Result<void> Wire::open(std::vector<Socket> sockets) {
 }
 
 Wire::~Wire() {
+  if (process_ != ::getpid()) return;
   for (auto& connection : connections_)
     if (connection != nullptr) connection->finish();
 }
@@ -223,7 +225,7 @@ Result<void> Wire::broken(Error error) {
                      error.code() == ErrorCode::kPeerLost
                          ? fmt::format("{} was lost: {}", name(culprit), what)
                          : fmt::format("this rank and {} disagree: {}", name(culprit), what));
-    failure_->at_rank(culprit);
+    failure_->at_rank(culprit, peers_[static_cast<size_t>(culprit)].host);
     for (auto& connection : connections_)
       if (connection != nullptr) connection->clear();
     wake();
