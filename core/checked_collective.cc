@@ -53,8 +53,9 @@ class CheckedCollective final : public Collective {
   Result<void> allgather(const void* in, void* out, std::span<const size_t> sizes) override {
     if (auto ok = usable(); !ok) return ok;
     if (sizes.size() != static_cast<size_t>(size()))
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("allgather with {} sizes in a group of {} ranks", sizes.size(), size()));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("allgather with {} sizes in a group of {} ranks", sizes.size(), size()));
     size_t sum = 0;
     for (size_t bytes : sizes) {
       if (bytes > std::numeric_limits<size_t>::max() / 2 - sum)
@@ -96,7 +97,8 @@ class CheckedCollective final : public Collective {
     if (part.total > std::numeric_limits<size_t>::max() / 2 / width)
       return bad("its element count overflows");
     if (part.begin > part.end || part.end > limit)
-      return bad(fmt::format("elements {} to {} are outside of 0 to {}", part.begin, part.end, limit));
+      return bad(
+          fmt::format("elements {} to {} are outside of 0 to {}", part.begin, part.end, limit));
     if (part.total == 0 || part.begin == part.end) return {};
     if (part.out == nullptr || (reads && part.in == nullptr)) return bad("its pointer is null");
     if (reinterpret_cast<uintptr_t>(part.out) % width != 0 ||

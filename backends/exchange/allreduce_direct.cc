@@ -1,8 +1,9 @@
 // Reduce-scatter and allgather, each in one step, as a pipeline over the messages of the slices.
 //
-// Tick k of the pipeline: contribute message k of every other slice to its owner, sum message k - kSum of
-// our own slice and share the result, and finish message k - kSum - kShare, whose results have come in.
-// Between two ranks the messages of a tick go in a fixed order: contribution, then result.
+// Tick k of the pipeline: contribute message k of every other slice to its owner, sum message k -
+// kSum of our own slice and share the result, and finish message k - kSum - kShare, whose results
+// have come in. Between two ranks the messages of a tick go in a fixed order: contribution, then
+// result.
 #include <algorithm>
 #include <vector>
 

@@ -1,9 +1,10 @@
 // Partial sums travel once around the ring, then the results do.
 //
-// Messages go in rounds of kGroup per slice. In step t < N-1 of a round a rank sends its right neighbour
-// the partial sums of slice rank-1-t, in step N-1+t the results of slice rank-t: what it got from the
-// left in the step before. So a send depends on the receive kGroup messages earlier, adding overlaps with
-// sending, and the first step of the next round, which depends on nothing, fills the end of a round.
+// Messages go in rounds of kGroup per slice. In step t < N-1 of a round a rank sends its right
+// neighbour the partial sums of slice rank-1-t, in step N-1+t the results of slice rank-t: what it
+// got from the left in the step before. So a send depends on the receive kGroup messages earlier,
+// adding overlaps with sending, and the first step of the next round, which depends on nothing,
+// fills the end of a round.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -66,7 +67,10 @@ class Hops {
 class Ring {
  public:
   explicit Ring(Call& call)
-      : call_(call), links_(call.links), n_(call.size()), left_(call.peer(-1)),
+      : call_(call),
+        links_(call.links),
+        n_(call.size()),
+        left_(call.peer(-1)),
         right_(call.peer(1)) {}
 
   Result<void> run();

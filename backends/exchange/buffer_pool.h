@@ -9,8 +9,8 @@
 
 namespace pushpull {
 
-// Equal buffers, kept from call to call. The one returned last is given out first, while it is still
-// in cache.
+// Equal buffers, kept from call to call. The one returned last is given out first, while it is
+// still in cache.
 class BufferPool {
  public:
   // Between calls, when all buffers are back: buffers will have at least `bytes`.

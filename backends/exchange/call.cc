@@ -70,8 +70,7 @@ char* Call::output_place(const Stream& stream, const Message& message, char*& bu
   return buffer;
 }
 
-void Call::sum(const Stream& stream, const Message& message,
-               std::span<const char* const> others) {
+void Call::sum(const Stream& stream, const Message& message, std::span<const char* const> others) {
   char* scaled = nullptr;
   if (reduce.prescale != 1.0) {
     scaled = work.pool.take();

@@ -18,8 +18,8 @@ enum class Rounding { kOnce, kEachAddition };
 // Memory that lives from call to call.
 struct Workspace {
   BufferPool pool;
-  std::vector<Stream> streams;           // one per slice, or one
-  std::vector<uint32_t> open_segments;   // per part
+  std::vector<Stream> streams;          // one per slice, or one
+  std::vector<uint32_t> open_segments;  // per part
   std::vector<const void*> inputs;
 };
 
@@ -61,8 +61,8 @@ class Call {
   void pack_outputs(const Stream& stream, const Message& message, char* to) const;
   void unpack_outputs(const Stream& stream, const Message& message, const char* from) const;
 
-  // What to send as this rank's own input: the tensor's memory, or `buffer`, which is taken from the
-  // pool, where it has to be packed or scaled.
+  // What to send as this rank's own input: the tensor's memory, or `buffer`, which is taken from
+  // the pool, where it has to be packed or scaled.
   const char* own_input(const Stream& stream, const Message& message, char*& buffer);
   // What to send as results: the tensor's memory, or `buffer`.
   const char* own_output(const Stream& stream, const Message& message, char*& buffer);

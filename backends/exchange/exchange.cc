@@ -13,22 +13,20 @@ namespace {
 
 enum class Form { kAuto, kDirect, kRing };
 
-// Up to here (bytes that each rank sends) one step with everything costs less than two with less. Two
-// ranks send no more in one step than in two, they only add more.
+// Up to here (bytes that each rank sends) one step with everything costs less than two with less.
+// Two ranks send no more in one step than in two, they only add more.
 constexpr size_t kSmallBytes = 64u << 10;
 constexpr size_t kSmallBytesOfTwo = 128u << 10;
-// The ring, with one sender and one receiver per rank at a time, comes closest to what a link can carry
-// (4 hosts at 1 Gbit/s: 99.8 %, direct 99.3 %; 8 hosts: 99.7 and 98.5 %). It has many steps, each of which
-// must carry enough to be worth it.
+// The ring, with one sender and one receiver per rank at a time, comes closest to what a link can
+// carry (4 hosts at 1 Gbit/s: 99.8 %, direct 99.3 %; 8 hosts: 99.7 and 98.5 %). It has many steps,
+// each of which must carry enough to be worth it.
 constexpr int kRingRanks = 3;
 constexpr size_t kRingSlice = 128u << 10;
 constexpr size_t kSmallestMessage = 32u << 10;
 // Where a chain's pipeline is worth filling.
 constexpr size_t kChainBytes = 256u << 10;
 
-bool rounds_between(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBfloat16;
-}
+bool rounds_between(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
 class Exchange final : public Collective {
  public:

@@ -12,10 +12,10 @@
 // parts share a message, large ones go out of and into the tensor's own memory.
 //
 // Rounding. float32, float64 and integer types: each addition rounds (or wraps) to the type, so the
-// three forms give the same bits and the choice is free. float16 and bfloat16: with `exchange` auto or
-// direct the sum is made in float32 and rounded once; with `exchange: ring` it is rounded after each
-// addition. Scales round to the type, before (prescale, on each input) and after (postscale). Neither
-// depends on what a call holds besides, or on the size of a chunk.
+// three forms give the same bits and the choice is free. float16 and bfloat16: with `exchange` auto
+// or direct the sum is made in float32 and rounded once; with `exchange: ring` it is rounded after
+// each addition. Scales round to the type, before (prescale, on each input) and after (postscale).
+// Neither depends on what a call holds besides, or on the size of a chunk.
 #pragma once
 
 #include <memory>

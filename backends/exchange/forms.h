@@ -11,8 +11,8 @@ namespace pushpull {
 [[nodiscard]] Result<void> allreduce_direct(Call& call);
 [[nodiscard]] Result<void> allreduce_ring(Call& call);
 
-// Message by message down a tree: each rank passes on what it got. kChain: every rank has one child,
-// so that each link carries everything once (bandwidth); kBinomial: log2(N) steps (latency).
+// Message by message down a tree: each rank passes on what it got. kChain: every rank has one
+// child, so that each link carries everything once (bandwidth); kBinomial: log2(N) steps (latency).
 enum class TreeShape { kChain, kBinomial };
 [[nodiscard]] Result<void> broadcast_down(Call& call, int root, TreeShape shape);
 

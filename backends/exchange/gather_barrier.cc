@@ -30,7 +30,9 @@ Result<void> allgather_direct(PointToPoint& links, const void* in, void* out,
   const int rank = links.rank();
   std::vector<size_t> starts(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), starts.begin(), size_t{0});
-  const auto place = [&](int r) { return static_cast<char*>(out) + starts[static_cast<size_t>(r)]; };
+  const auto place = [&](int r) {
+    return static_cast<char*>(out) + starts[static_cast<size_t>(r)];
+  };
   const auto length = [&](int r) { return sizes[static_cast<size_t>(r)]; };
   Tickets tickets;
   for (int step = 1; step < n; ++step) {

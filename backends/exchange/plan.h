@@ -1,5 +1,5 @@
-// How the parts of a call are cut into messages. A pure function of the parts, the group's size and the
-// chunk size, so that every rank arrives at the same messages.
+// How the parts of a call are cut into messages. A pure function of the parts, the group's size and
+// the chunk size, so that every rank arrives at the same messages.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ class Stream {
 
   // Empties it. Messages will have at most about `chunk_bytes`.
   void reset(size_t chunk_bytes);
-  // Appends elements [first, first + count) of part `part`: to the message that is being filled if they
-  // are few, else as messages of their own, of about equal size.
+  // Appends elements [first, first + count) of part `part`: to the message that is being filled if
+  // they are few, else as messages of their own, of about equal size.
   void append(uint32_t part, DType dtype, size_t first, size_t count);
   // Puts everything into one message, whatever its size, from now on.
   void one_message() { single_ = true; }

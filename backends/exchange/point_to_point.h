@@ -1,12 +1,12 @@
 // Moving bytes between two ranks of a group: what the exchange needs of Gloo or MPI.
 //
-// Messages between two ranks match in order: a rank's n-th recv from a peer takes that peer's n-th send to
-// it, and both have the same length. Any number may be under way. One thread at a time; only abort()
-// may come from another. Waiting makes progress on everything that was started.
+// Messages between two ranks match in order: a rank's n-th recv from a peer takes that peer's n-th
+// send to it, and both have the same length. Any number may be under way. One thread at a time;
+// only abort() may come from another. Waiting makes progress on everything that was started.
 //
 // The memory given to send and recv stays valid and untouched until wait() returned for its ticket.
-// Once any function has returned an error or abort() was called and the call in progress has returned,
-// nothing given to this object is read or written any more.
+// Once any function has returned an error or abort() was called and the call in progress has
+// returned, nothing given to this object is read or written any more.
 #pragma once
 
 #include <cstddef>

@@ -21,11 +21,12 @@ class GlooBackend final : public Backend {
                                               Deadline deadline) override {
     auto sockets = group.mesh->connect(0, deadline);
     if (!sockets) return fail(sockets.error());
-    std::vector<std::string> names;
-    for (int r = 0; r < group.size(); ++r) names.push_back(group.describe(r));
+    std::vector<transport::Peer> peers;
+    for (const Member& member : group.members)
+      peers.push_back({group.describe(member.rank), member.host});
     try {
       const auto device =
-          std::make_shared<transport::Device>(std::move(*sockets), std::move(names));
+          std::make_shared<transport::Device>(std::move(*sockets), std::move(peers));
       const auto timeout =
           std::chrono::duration_cast<std::chrono::milliseconds>(settings.stall_timeout);
       auto context = std::make_shared<GlooContext>(group.rank, group.size(), device, timeout);

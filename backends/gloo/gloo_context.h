@@ -24,9 +24,7 @@ class GlooContext : public gloo::Context {
     transportContext_->setTimeout(timeout);
   }
 
-  transport::Wire& wire() {
-    return static_cast<transport::Context&>(*transportContext_).wire();
-  }
+  transport::Wire& wire() { return static_cast<transport::Context&>(*transportContext_).wire(); }
 };
 
 }  // namespace pushpull

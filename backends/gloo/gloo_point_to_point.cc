@@ -56,10 +56,10 @@ Result<void> GlooPointToPoint::wait(Ticket ticket) {
                                : wire_.wait_received(peer, count_of(ticket), deadline);
   if (!ended) return fail(ended.error());
   if (*ended) return {};
-  Error error(ErrorCode::kTimeout,
-              fmt::format("{} {} nothing for {} s", wire_.name(peer),
-                          is_send(ticket) ? "took" : "sent",
-                          std::chrono::duration_cast<std::chrono::seconds>(patience_).count()));
+  Error error(
+      ErrorCode::kTimeout,
+      fmt::format("{} {} nothing for {} s", wire_.name(peer), is_send(ticket) ? "took" : "sent",
+                  std::chrono::duration_cast<std::chrono::seconds>(patience_).count()));
   error.at_rank(peer);
   abort(error);
   return fail(std::move(error));

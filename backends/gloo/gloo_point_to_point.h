@@ -1,8 +1,8 @@
 // The exchange's messages over a Gloo context of ours.
 //
 // Takes the transport's own operations rather than one unbound buffer per message: those cost an
-// allocation each, can only be waited for one by one, and speak in exceptions. The n-th message to a
-// peer has slot kSlots + n, apart from all slots that Gloo's collectives use.
+// allocation each, can only be waited for one by one, and speak in exceptions. The n-th message to
+// a peer has slot kSlots + n, apart from all slots that Gloo's collectives use.
 #pragma once
 
 #include <memory>

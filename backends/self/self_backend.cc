@@ -1,7 +1,7 @@
 // The module libpushpull_backend_self.so: a group of one rank, and the smallest complete backend.
 //
-// A sum over one rank is its input, scaled; a broadcast is a copy. What a backend of several ranks has
-// besides is connecting (connect()) and moving bytes.
+// A sum over one rank is its input, scaled; a broadcast is a copy. What a backend of several ranks
+// has besides is connecting (connect()) and moving bytes.
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -23,7 +23,8 @@ class SelfCollective final : public Collective {
     if (auto ok = usable(); !ok) return ok;
     for (size_t i = 0; i < parts.size(); ++i) {
       const Part& part = parts[i];
-      // With one rank there is one slice, the tensor; it may end before the (rounded up) slice does.
+      // With one rank there is one slice, the tensor; it may end before the (rounded up) slice
+      // does.
       const Run run(part, std::min(part.end, part.total));
       if (run.count != 0) {
         scale(part.dtype, run.out, run.in, reduce.prescale, run.count);
@@ -91,9 +92,9 @@ class SelfBackend final : public Backend {
   Result<std::unique_ptr<Collective>> connect(const Group& group, const Settings&,
                                               Deadline) override {
     if (group.size() != 1)
-      return fail(ErrorCode::kInvalidArgument,
-                  "backend self is for a group of one rank; this one has " +
-                      std::to_string(group.size()));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "backend self is for a group of one rank; this one has " + std::to_string(group.size()));
     return std::make_unique<SelfCollective>();
   }
 };

@@ -2,14 +2,15 @@
 //
 //   exchange_compare RANKS SHAPES|BYTES [rounds=20] [VARIANT…]
 //
-// SHAPES: a file with one element count per line; BYTES: one tensor. VARIANT is a kind and settings, such
-// as "ours,chunk=65536,exchange=ring,batch=4194304,dtype=float16,sndbuf=1048576,rcvbuf=1048576"; kinds:
-//   ours          this project's exchange over its transport; batch: cut and grouped as core does it
-//   gloo          gloo::allreduce (ring) on one buffer, over Gloo's TCP transport
-//   gloo-on-ours  the same over this project's transport
-//   memcpy        a copy of the set
-// The ranks are processes; an iteration counts with its slowest rank; variants take turns. CPU time is
-// user and system, of all ranks.
+// SHAPES: a file with one element count per line; BYTES: one tensor. VARIANT is a kind and
+// settings, such as
+// "ours,chunk=65536,exchange=ring,batch=4194304,dtype=float16,sndbuf=1048576,rcvbuf=1048576";
+// kinds:
+//   ours          this project's exchange over its transport; batch: cut and grouped as core does
+//   it gloo          gloo::allreduce (ring) on one buffer, over Gloo's TCP transport gloo-on-ours
+//   the same over this project's transport memcpy        a copy of the set
+// The ranks are processes; an iteration counts with its slowest rank; variants take turns. CPU time
+// is user and system, of all ranks.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -107,9 +108,9 @@ class Ours : public Variant {
  public:
   Ours(const Options& options, const Choice& choice, std::shared_ptr<GlooContext> context,
        char* data)
-      : collective_(make_exchange(
-            std::make_unique<GlooPointToPoint>(context, std::chrono::seconds(60)),
-            choice.settings)) {
+      : collective_(
+            make_exchange(std::make_unique<GlooPointToPoint>(context, std::chrono::seconds(60)),
+                          choice.settings)) {
     const size_t width = size_of(choice.dtype);
     batches_.emplace_back();
     size_t filled = 0;
@@ -135,7 +136,8 @@ class Ours : public Variant {
   }
   void step() override {
     for (const auto& batch : batches_)
-      if (auto ok = collective_->allreduce(batch, {}, [](size_t) {}); !ok) die(ok.error().message());
+      if (auto ok = collective_->allreduce(batch, {}, [](size_t) {}); !ok)
+        die(ok.error().message());
   }
 
  private:
@@ -153,9 +155,8 @@ class Gloo : public Variant {
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     options.setOutput(data_, count_);
     options.setTag(++tag_ & 0xffff);
-    options.setReduceFunction([](void* a, const void* b, const void* c, size_t n) {
-      gloo::sum<float>(a, b, c, n);
-    });
+    options.setReduceFunction(
+        [](void* a, const void* b, const void* c, size_t n) { gloo::sum<float>(a, b, c, n); });
     gloo::allreduce(options);
   }
 
@@ -189,8 +190,8 @@ std::shared_ptr<GlooContext> connect(testing::LoopbackNetwork& network, int rank
     if (choice.receive_buffer != 0)
       setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &choice.receive_buffer, sizeof(int));
   }
-  std::vector<std::string> names(static_cast<size_t>(group.size()), "a rank");
-  auto device = std::make_shared<transport::Device>(std::move(*sockets), std::move(names));
+  std::vector<transport::Peer> peers(static_cast<size_t>(group.size()));
+  auto device = std::make_shared<transport::Device>(std::move(*sockets), std::move(peers));
   return std::make_shared<GlooContext>(rank, group.size(), device, std::chrono::seconds(60));
 }
 
@@ -208,9 +209,9 @@ void report(const char* name, std::vector<double> seconds, std::vector<double> c
   std::sort(seconds.begin(), seconds.end());
   std::sort(cpu.begin(), cpu.end());
   const auto middle = seconds.size() / 2;
-  std::printf("%-40s median %8.3f ms  best %8.3f  worst %8.3f   CPU %8.3f ms  %5.2f ns/byte\n", name,
-              seconds[middle] * 1e3, seconds[0] * 1e3, seconds.back() * 1e3, cpu[middle] * 1e3,
-              cpu[middle] * 1e9 / static_cast<double>(bytes));
+  std::printf("%-40s median %8.3f ms  best %8.3f  worst %8.3f   CPU %8.3f ms  %5.2f ns/byte\n",
+              name, seconds[middle] * 1e3, seconds[0] * 1e3, seconds.back() * 1e3,
+              cpu[middle] * 1e3, cpu[middle] * 1e9 / static_cast<double>(bytes));
 }
 
 Choice parse_choice(const std::string& text) {
@@ -305,7 +306,8 @@ Options parse(int argc, char** argv) {
       options.variants.push_back(text);
   }
   if (options.variants.empty()) options.variants = {"ours", "gloo", "gloo-on-ours", "memcpy"};
-  if (options.ranks < 1 || options.ranks > kMaxRanks || options.counts.empty()) die("bad arguments");
+  if (options.ranks < 1 || options.ranks > kMaxRanks || options.counts.empty())
+    die("bad arguments");
   return options;
 }
 
@@ -313,12 +315,13 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  auto* board = static_cast<Board*>(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
-                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* board = static_cast<Board*>(
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   testing::LoopbackNetwork network(options.ranks);
   for (size_t i = 0; i < options.variants.size(); ++i)
     if (auto ok = network.prepare(static_cast<int>(i)); !ok) die(ok.error().message());
-  std::string folder = (std::filesystem::temp_directory_path() / "exchange_compare_XXXXXX").string();
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "exchange_compare_XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) die("no temporary folder");
   for (size_t i = 0; i < options.variants.size(); ++i)
     std::filesystem::create_directory(folder + "/" + std::to_string(i));

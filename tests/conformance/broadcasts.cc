@@ -29,8 +29,7 @@ TEST_P(Conformance, BroadcastsOfEveryTypeFromEveryRoot) {
       const auto in = inputs(dtype, count, 11);
       run([&](auto& c) {
         for (int root = 0; root < c->size(); ++root)
-          for (bool in_place : {true, false})
-            check_broadcast(*c, dtype, count, in, root, in_place);
+          for (bool in_place : {true, false}) check_broadcast(*c, dtype, count, in, root, in_place);
       });
     }
 }

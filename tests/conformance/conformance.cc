@@ -35,11 +35,12 @@ std::string difference(DType dtype, const Bytes& got, const Bytes& expected) {
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == expected[i]) continue;
     const size_t element = i / width;
-    std::string text = fmt::format("{} of {}: element {} is", to_string(dtype), got.size() / width,
-                                   element);
+    std::string text =
+        fmt::format("{} of {}: element {} is", to_string(dtype), got.size() / width, element);
     for (size_t b = 0; b < width; ++b) text += fmt::format(" {:02x}", got[element * width + b]);
     text += " instead of";
-    for (size_t b = 0; b < width; ++b) text += fmt::format(" {:02x}", expected[element * width + b]);
+    for (size_t b = 0; b < width; ++b)
+      text += fmt::format(" {:02x}", expected[element * width + b]);
     return text;
   }
   return {};

@@ -4,7 +4,8 @@
 // ranks (threads_main.cc), or one process per rank under an MPI starter. Whoever links the suite
 // instantiates it with the backends it has, one line each:
 //
-//   INSTANTIATE_TEST_SUITE_P(gloo, Conformance, cases(thread_backend("gloo"), {1, 2, 3, 4, 8}), case_name);
+//   INSTANTIATE_TEST_SUITE_P(gloo, Conformance, cases(thread_backend("gloo"), {1, 2, 3, 4, 8}),
+//   case_name);
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,8 +27,8 @@ class Groups {
 
   // What a rank of a group does. It may destroy its collective.
   using Body = std::function<void(std::unique_ptr<Collective>& collective)>;
-  // Connects a new group of `ranks` and runs `body` for each of its ranks that this process hosts, at
-  // the same time; returns when all are done and closes the group.
+  // Connects a new group of `ranks` and runs `body` for each of its ranks that this process hosts,
+  // at the same time; returns when all are done and closes the group.
   virtual void run(int ranks, const Body& body) = 0;
 
   // How sums of 16-bit floats round with this backend's settings.

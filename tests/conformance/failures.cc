@@ -35,8 +35,8 @@ TEST_P(Conformance, AbortWakesWhoeverWaits) {
   run([&](auto& c) {
     ASSERT_TRUE(c->barrier());
     std::vector<float> data(1000, 1.0f);
-    const Part part{data.data(), data.data(), DType::kFloat32, 1000, 0,
-                    slice_length(1000, c->size())};
+    const Part part{data.data(), data.data(), DType::kFloat32,
+                    1000,        0,           slice_length(1000, c->size())};
     const auto start = std::chrono::steady_clock::now();
     const AbortLater abort(*c, 50ms, "the test says so");
     // Rank 0 does not come before its own abort, however late that is.
@@ -64,8 +64,8 @@ void call_until_aborted(Collective& c, size_t count) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0;; ++i) {
     ASSERT_LT(std::chrono::steady_clock::now() - start, kSoon);
-    const auto ok = i % 3 == 2 ? c.broadcast({&copied, 1}, i % c.size(), {})
-                               : c.allreduce({&part, 1}, {}, {});
+    const auto ok =
+        i % 3 == 2 ? c.broadcast({&copied, 1}, i % c.size(), {}) : c.allreduce({&part, 1}, {}, {});
     if (!ok) break;
   }
   std::fill(in.begin(), in.end(), -1.0f);
@@ -104,8 +104,8 @@ TEST_P(Conformance, AClosedPeerIsLostAndNamed) {
       }
       const size_t count = 1000000;
       std::vector<float> data(count, 1.0f);
-      const Part part{data.data(), data.data(), DType::kFloat32, count, 0,
-                      slice_length(count, c->size())};
+      const Part part{data.data(), data.data(), DType::kFloat32,
+                      count,       0,           slice_length(count, c->size())};
       const auto start = std::chrono::steady_clock::now();
       const auto ok = c->allreduce({&part, 1}, {}, {});
       EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
@@ -123,7 +123,8 @@ TEST_P(Conformance, AClosedPeerIsLostAndNamed) {
 TEST_P(Conformance, WrongArgumentsAreRefusedAndHarmless) {
   run([&](auto& c) {
     std::vector<float> data(100, 1.0f);
-    const Part good{data.data(), data.data(), DType::kFloat32, 100, 0, slice_length(100, c->size())};
+    const Part good{data.data(), data.data(), DType::kFloat32,
+                    100,         0,           slice_length(100, c->size())};
     Part null = good, beyond = good, overlapping = good, unaligned = good, integers = good;
     null.in = nullptr;
     beyond.end += 1;

@@ -99,7 +99,8 @@ TEST_P(Conformance, HalfPrecisionSumsThatWouldOverflowDoNotWithPrescale) {
     std::memcpy(&first, plain.result().data(), 2);
     EXPECT_EQ(first, 0x7c00) << "infinity";
     std::memcpy(&first, scaled.result().data(), 2);
-    EXPECT_EQ(half_to_float(first), half_to_float(float_to_half(3840.0f * static_cast<float>(c->size()))));
+    EXPECT_EQ(half_to_float(first),
+              half_to_float(float_to_half(3840.0f * static_cast<float>(c->size()))));
   });
 }
 

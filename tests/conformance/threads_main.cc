@@ -51,7 +51,8 @@ class ThreadGroups : public Groups {
   Registry registry_;
 };
 
-std::shared_ptr<Groups> thread_backend(const std::string& backend, const std::string& exchange = "auto",
+std::shared_ptr<Groups> thread_backend(const std::string& backend,
+                                       const std::string& exchange = "auto",
                                        size_t chunk_bytes = Settings{}.chunk_bytes) {
   Settings settings;
   settings.exchange = exchange;
@@ -71,7 +72,7 @@ const std::vector<int> kSizes{1, 2, 3, 4, 8};
 // One line per backend and variant.
 INSTANTIATE_TEST_SUITE_P(self, Conformance, cases(thread_backend("self"), {1}), case_name);
 INSTANTIATE_TEST_SUITE_P(gloo, Conformance, cases(thread_backend("gloo"), kSizes), case_name);
-INSTANTIATE_TEST_SUITE_P(gloo_ring, Conformance, cases(thread_backend("gloo", "ring"), {3, 5, 8}),
+INSTANTIATE_TEST_SUITE_P(gloo_ring, Conformance, cases(thread_backend("gloo", "ring"), {2, 3, 5, 8}),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(gloo_direct, Conformance,
                          cases(thread_backend("gloo", "direct", 20000), {3, 5}), case_name);

@@ -14,7 +14,8 @@ class Counting : public Collective {
   Counting(int& calls, bool& failing) : calls_(calls), failing_(failing) {}
   int rank() const override { return 1; }
   int size() const override { return 3; }
-  Result<void> allreduce(std::span<const Part> parts, const Reduce&, const PartDone& done) override {
+  Result<void> allreduce(std::span<const Part> parts, const Reduce&,
+                         const PartDone& done) override {
     for (size_t i = 0; i < parts.size(); ++i) done(i);
     return result();
   }
@@ -37,8 +38,7 @@ class Checked : public ::testing::Test {
  protected:
   int calls = 0;
   bool failing = false;
-  std::unique_ptr<Collective> collective =
-      make_checked(std::make_unique<Counting>(calls, failing));
+  std::unique_ptr<Collective> collective = make_checked(std::make_unique<Counting>(calls, failing));
   std::vector<float> memory = std::vector<float>(100);
   Part good{memory.data(), memory.data(), DType::kFloat32, 100, 0, slice_length(100, 3)};
 

@@ -59,7 +59,8 @@ TEST(Plan, ShortTensorsHaveEmptySlices) {
   }
 }
 
-// However the chunk size is: every element of every part exactly once, in order, within the message.
+// However the chunk size is: every element of every part exactly once, in order, within the
+// message.
 TEST(Plan, CoversEveryElementOnce) {
   std::mt19937 random(1);
   for (int trial = 0; trial < 200; ++trial) {

@@ -103,8 +103,8 @@ TEST_P(GlooCollectives, AllreduceOverBoundBuffers) {
     run_bound<gloo::AllreduceRing<float>>(context);
     run_bound<gloo::AllreduceRingChunked<float>>(context);
     run_bound<gloo::AllreduceHalvingDoubling<float>>(context);
-    // Gloo's own limits, whatever carries it: wrong sums where the ranks are not a power of two, and
-    // no notice from the peers of its later steps before it writes into their buffers again.
+    // Gloo's own limits, whatever carries it: wrong sums where the ranks are not a power of two,
+    // and no notice from the peers of its later steps before it writes into their buffers again.
     if (std::has_single_bit(static_cast<unsigned>(context->size)))
       run_bound<gloo::AllreduceBcube<float>>(context, false);
   });

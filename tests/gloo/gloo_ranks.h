@@ -17,9 +17,10 @@ inline std::shared_ptr<GlooContext> connect_gloo(LoopbackNetwork& network, int r
   const Group group = network.group(rank);
   auto sockets = group.mesh->connect(0, deadline_in(std::chrono::seconds(10)));
   EXPECT_TRUE(sockets);
-  std::vector<std::string> names;
-  for (int r = 0; r < group.size(); ++r) names.push_back("rank " + std::to_string(r));
-  auto device = std::make_shared<transport::Device>(std::move(*sockets), std::move(names));
+  std::vector<transport::Peer> peers;
+  for (int r = 0; r < group.size(); ++r)
+    peers.push_back({"rank " + std::to_string(r), "localhost"});
+  auto device = std::make_shared<transport::Device>(std::move(*sockets), std::move(peers));
   return std::make_shared<GlooContext>(rank, group.size(), device, std::chrono::seconds(60));
 }
 

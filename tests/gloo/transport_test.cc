@@ -2,12 +2,12 @@
 #include <gloo/common/error.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <numeric>
 #include <random>
 #include <thread>
 
@@ -40,9 +40,10 @@ std::vector<std::unique_ptr<Wire>> make_wires(int n) {
   for (int rank = 0; rank < n; ++rank) {
     auto sockets = network.group(rank).mesh->connect(0, never());
     EXPECT_TRUE(sockets);
-    std::vector<std::string> names;
-    for (int r = 0; r < n; ++r) names.push_back("rank " + std::to_string(r));
-    auto wire = Wire::create(rank, std::move(*sockets), std::move(names));
+    std::vector<transport::Peer> peers;
+    for (int r = 0; r < n; ++r)
+      peers.push_back({"rank " + std::to_string(r), "host " + std::to_string(r)});
+    auto wire = Wire::create(rank, std::move(*sockets), std::move(peers));
     EXPECT_TRUE(wire);
     wires.push_back(std::move(*wire));
   }
@@ -73,7 +74,7 @@ struct HalfWire {
     std::vector<Socket> sockets(2);
     sockets[1] = std::move(pair->first);
     peer = std::move(pair->second);
-    auto made = Wire::create(0, std::move(sockets), {"rank 0", "rank 1"});
+    auto made = Wire::create(0, std::move(sockets), {{"rank 0", "a"}, {"rank 1", "b"}});
     EXPECT_TRUE(made);
     wire = std::move(*made);
   }
@@ -161,7 +162,8 @@ TEST(Transport, ReceivesFromWhoeverComesFirst) {
   EXPECT_EQ(second, one);
 }
 
-// Every rank sends every other messages of random slots and lengths; they are received in a random order.
+// Every rank sends every other messages of random slots and lengths; they are received in a random
+// order.
 TEST(Transport, AnyOrderOfAnything) {
   constexpr int kRanks = 3;
   constexpr size_t kMessages = 60;
@@ -207,7 +209,8 @@ TEST(Transport, AnyOrderOfAnything) {
   }
 }
 
-// --- nonsense on the wire ----------------------------------------------------------------------------
+// --- nonsense on the wire
+// ----------------------------------------------------------------------------
 
 TEST(Transport, RefusesWhatIsNotAMessage) {
   HalfWire half;
@@ -244,7 +247,8 @@ TEST(Transport, RefusesToPutTooMuchAside) {
 }
 
 TEST(Transport, RefusesToWriteBeyondATarget) {
-  for (const auto& [offset, length] : {std::pair<uint64_t, uint64_t>{90, 11}, {101, 0}, {~0ull - 1, 5}}) {
+  for (const auto& [offset, length] :
+       {std::pair<uint64_t, uint64_t>{90, 11}, {101, 0}, {~0ull - 1, 5}}) {
     HalfWire half;
     Bytes memory(100);
     ASSERT_TRUE(half.wire->add_target(1, 6, {memory.data(), memory.size(), nullptr}));
@@ -269,6 +273,7 @@ TEST(Transport, APeerThatClosesInTheMiddleIsLost) {
   const Error error = half.failure();
   EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(error.rank(), 1);
+  EXPECT_EQ(error.host(), "b");
   EXPECT_EQ(error.message(), "rank 1 was lost: it closed its connection");
 }
 
@@ -295,7 +300,8 @@ TEST(Transport, WhatWasSentBeforeClosingArrives) {
   EXPECT_EQ(in, out);
 }
 
-// --- waiting -----------------------------------------------------------------------------------------
+// --- waiting
+// -----------------------------------------------------------------------------------------
 
 TEST(Transport, AWaitHasADeadline) {
   auto wires = make_wires(2);
@@ -364,7 +370,8 @@ TEST(Transport, WhoeverWaitsReceivesForAll) {
   EXPECT_EQ(in, out);
 }
 
-// --- Gloo's buffers ----------------------------------------------------------------------------------
+// --- Gloo's buffers
+// ----------------------------------------------------------------------------------
 
 TEST(UnboundBuffer, AbortedWaitsReturnFalse) {
   run_gloo(2, [](std::shared_ptr<GlooContext> context) {

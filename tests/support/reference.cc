@@ -109,14 +109,22 @@ void fill(Bytes& out, size_t count, uint64_t seed) {
 template <class F>
 void with_type(DType dtype, F f) {
   switch (dtype) {
-    case DType::kFloat32: return f(float{});
-    case DType::kFloat64: return f(double{});
-    case DType::kFloat16: return f(Half{});
-    case DType::kBfloat16: return f(Brain{});
-    case DType::kInt8: return f(int8_t{});
-    case DType::kUint8: return f(uint8_t{});
-    case DType::kInt32: return f(int32_t{});
-    case DType::kInt64: return f(int64_t{});
+    case DType::kFloat32:
+      return f(float{});
+    case DType::kFloat64:
+      return f(double{});
+    case DType::kFloat16:
+      return f(Half{});
+    case DType::kBfloat16:
+      return f(Brain{});
+    case DType::kInt8:
+      return f(int8_t{});
+    case DType::kUint8:
+      return f(uint8_t{});
+    case DType::kInt32:
+      return f(int32_t{});
+    case DType::kInt64:
+      return f(int64_t{});
   }
 }
 
@@ -139,7 +147,7 @@ uint16_t float_to_half(float value) {
   if (size < std::ldexp(1.0f, -14))  // a multiple of 2^-24; 1024 of them are the smallest normal
     return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24)));
   int exponent = 0;
-  const float fraction = std::frexp(size, &exponent);  // in [0.5, 1)
+  const float fraction = std::frexp(size, &exponent);                             // in [0.5, 1)
   const auto units = static_cast<int>(std::nearbyint(std::ldexp(fraction, 11)));  // 1024 to 2048
   return sign | static_cast<uint16_t>((exponent + 14) * 1024 + units - 1024);
 }
@@ -165,9 +173,8 @@ Bytes make_input(DType dtype, size_t count, int rank, uint32_t seed) {
 Bytes reference_sum(DType dtype, size_t count, const std::vector<Bytes>& inputs,
                     const Reduce& reduce, Rounding16 rounding) {
   Bytes out(count * size_of(dtype));
-  with_type(dtype, [&](auto type) {
-    sum_into<decltype(type)>(out, count, inputs, reduce, rounding);
-  });
+  with_type(dtype,
+            [&](auto type) { sum_into<decltype(type)>(out, count, inputs, reduce, rounding); });
   return out;
 }
 

@@ -19,14 +19,15 @@ uint16_t float_to_half(float value);
 float brain_to_float(uint16_t bits);
 uint16_t float_to_brain(float value);
 
-// What rank `rank` contributes: any values of the type that sums of some ranks stay within, different
-// per rank, element and seed.
+// What rank `rank` contributes: any values of the type that sums of some ranks stay within,
+// different per rank, element and seed.
 Bytes make_input(DType dtype, size_t count, int rank, uint32_t seed);
 
 // Whether sums of float16 and bfloat16 are rounded after each addition, or once at the end.
 enum class Rounding16 { kOnce, kEachAddition };
 
-// The result on every rank of an allreduce of whole tensors of `count` elements, inputs[r] on rank r.
+// The result on every rank of an allreduce of whole tensors of `count` elements, inputs[r] on rank
+// r.
 Bytes reference_sum(DType dtype, size_t count, const std::vector<Bytes>& inputs,
                     const Reduce& reduce = {}, Rounding16 rounding = Rounding16::kOnce);
 

@@ -20,7 +20,8 @@ constexpr size_t kMaxSwallowed = size_t{4} << 20;
 
 }  // namespace
 
-// --- sending ---------------------------------------------------------------------------------------
+// --- sending
+// ---------------------------------------------------------------------------------------
 
 Result<void> Connection::send(SendOp op) {
   outgoing_.push_back(std::move(op));
@@ -80,12 +81,13 @@ void Connection::written(size_t bytes) {
   }
 }
 
-// --- receiving -------------------------------------------------------------------------------------
+// --- receiving
+// -------------------------------------------------------------------------------------
 
 Result<void> Connection::recv(RecvOp op) {
   if (op.taken && *op.taken) return {};
-  const auto found = std::find_if(aside_.begin(), aside_.end(),
-                                  [&](const Aside& a) { return a.slot == op.slot; });
+  const auto found =
+      std::find_if(aside_.begin(), aside_.end(), [&](const Aside& a) { return a.slot == op.slot; });
   if (found != aside_.end()) {
     if (found->length != op.length) return confused("length", found->length, op.length);
     if (op.length != 0) std::memcpy(op.to, found->bytes.get(), op.length);
@@ -274,7 +276,8 @@ void Connection::finish_message() {
   delivered(op);
 }
 
-// --- both ------------------------------------------------------------------------------------------
+// --- both
+// ------------------------------------------------------------------------------------------
 
 Result<bool> Connection::progress() {
   bool moved = false;
@@ -329,9 +332,9 @@ void Connection::finish() {
 }
 
 Result<void> Connection::lost(const char* what, int error_number) const {
-  Error error(ErrorCode::kPeerLost, error_number == 0
-                                        ? fmt::format("it {} its connection", what)
-                                        : fmt::format("{} failed: {}", what, errno_text(error_number)));
+  Error error(ErrorCode::kPeerLost,
+              error_number == 0 ? fmt::format("it {} its connection", what)
+                                : fmt::format("{} failed: {}", what, errno_text(error_number)));
   error.at_rank(peer_);
   return fail(std::move(error));
 }

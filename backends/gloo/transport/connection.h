@@ -1,11 +1,12 @@
 // One socket to one peer, carrying messages in both directions.
 //
-// On the wire a message is a Header, little-endian, and `length` bytes. Both ends trust each other's
-// identity (the socket was authenticated) but not each other's lengths.
+// On the wire a message is a Header, little-endian, and `length` bytes. Both ends trust each
+// other's identity (the socket was authenticated) but not each other's lengths.
 //
 // Bytes go straight from and into the caller's memory. A message that no receive waits for stays in
 // the socket, which holds its sender back; only where something else from the same peer is awaited
-// behind it, it is put aside (at most kMaxAside bytes). Not thread-safe: the Wire's lock protects it.
+// behind it, it is put aside (at most kMaxAside bytes). Not thread-safe: the Wire's lock protects
+// it.
 #pragma once
 
 #include <sys/uio.h>
@@ -27,14 +28,14 @@ inline constexpr uint64_t kMagic = 0x315050'4f4f'4c47;  // "GLOOPP1"
 inline constexpr uint64_t kNoOffset = ~uint64_t{0};
 
 // As long as a cache line: the kernel's copy of the bytes behind it then has the alignment of the
-// caller's memory. A copy whose target lies 1 to 31 bytes further into its page than its source took 2.5
-// times as long as others (AMD Zen 4, `rep movsb`), and with a header of 24 bytes in front that is where
-// the large blocks of malloc came to lie.
+// caller's memory. A copy whose target lies 1 to 31 bytes further into its page than its source
+// took 2.5 times as long as others (AMD Zen 4, `rep movsb`), and with a header of 24 bytes in front
+// that is where the large blocks of malloc came to lie.
 struct Header {
   uint64_t magic = kMagic;
-  uint64_t slot = 0;             // which receive it is for
-  uint64_t length = 0;           // bytes that follow
-  uint64_t offset = kNoOffset;   // kNoOffset, or where in a registered target (Gloo's bound buffers)
+  uint64_t slot = 0;            // which receive it is for
+  uint64_t length = 0;          // bytes that follow
+  uint64_t offset = kNoOffset;  // kNoOffset, or where in a registered target (Gloo's bound buffers)
   uint64_t unused[4] = {};
 };
 inline constexpr size_t kMaxAside = size_t{256} << 20;
@@ -59,8 +60,8 @@ struct RecvOp {
   uint64_t slot = 0;
   char* to = nullptr;
   size_t length = 0;
-  Completion* completion = nullptr;   // null: only counted
-  std::shared_ptr<bool> taken;        // of a receive from any of several peers: has one delivered?
+  Completion* completion = nullptr;  // null: only counted
+  std::shared_ptr<bool> taken;       // of a receive from any of several peers: has one delivered?
 };
 
 // Memory that the peer writes into wherever it likes.
@@ -93,7 +94,8 @@ class Connection {
   [[nodiscard]] Result<bool> progress();
   bool idle() const { return outgoing_.empty() && posted_.empty() && !in_body_; }
 
-  // The memory behind `completion` goes away: drops its receives, keeps a copy of what was not sent.
+  // The memory behind `completion` goes away: drops its receives, keeps a copy of what was not
+  // sent.
   void forget(const Completion* completion);
   // Drops everything; nobody's memory is touched from now on.
   void clear();
@@ -151,9 +153,9 @@ class Connection {
   Body body_ = Body::kDiscard;
   char* into_ = nullptr;  // where its next byte goes; null: nowhere
   size_t missing_ = 0;
-  RecvOp current_;        // kReceive
+  RecvOp current_;                           // kReceive
   Completion* target_completion_ = nullptr;  // kTarget
-  Aside current_aside_;   // kAside
+  Aside current_aside_;                      // kAside
 };
 
 }  // namespace pushpull::transport

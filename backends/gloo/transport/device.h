@@ -7,14 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "backends/gloo/transport/wire.h"
 #include "core/net/socket.h"
 
 namespace pushpull::transport {
 
 class Device : public gloo::transport::Device {
  public:
-  // sockets[r] is connected to rank r, non-blocking; names[r] describes rank r in messages.
-  Device(std::vector<Socket> sockets, std::vector<std::string> names);
+  // sockets[r] is connected to rank r, non-blocking.
+  Device(std::vector<Socket> sockets, std::vector<Peer> peers);
 
   std::string str() const override;
   const std::string& getPCIBusID() const override;
@@ -23,7 +24,7 @@ class Device : public gloo::transport::Device {
 
  private:
   std::vector<Socket> sockets_;
-  std::vector<std::string> names_;
+  std::vector<Peer> peers_;
   std::string bus_;
 };
 

@@ -1,5 +1,5 @@
-// From errors as values to the exceptions that Gloo's interface wants. They never leave the code that
-// calls Gloo's own collectives.
+// From errors as values to the exceptions that Gloo's interface wants. They never leave the code
+// that calls Gloo's own collectives.
 #pragma once
 
 #include <gloo/common/error.h>

@@ -22,13 +22,14 @@ constexpr auto kClosedGrace = std::chrono::milliseconds(200);
 }  // namespace
 
 Result<std::unique_ptr<Wire>> Wire::create(int rank, std::vector<Socket> sockets,
-                                           std::vector<std::string> names) {
-  std::unique_ptr<Wire> wire(new Wire(rank, std::move(names)));
+                                           std::vector<Peer> peers) {
+  std::unique_ptr<Wire> wire(new Wire(rank, std::move(peers)));
   if (auto ok = wire->open(std::move(sockets)); !ok) return fail(ok.error());
   return wire;
 }
 
-Wire::Wire(int rank, std::vector<std::string> names) : rank_(rank), names_(std::move(names)) {}
+Wire::Wire(int rank, std::vector<Peer> peers)
+    : rank_(rank), peers_(std::move(peers)), process_(::getpid()) {}
 
 Result<void> Wire::open(std::vector<Socket> sockets) {
   epoll_ = Socket(::epoll_create1(EPOLL_CLOEXEC));
@@ -61,11 +62,13 @@ Result<void> Wire::open(std::vector<Socket> sockets) {
 }
 
 Wire::~Wire() {
+  if (process_ != ::getpid()) return;
   for (auto& connection : connections_)
     if (connection != nullptr) connection->finish();
 }
 
-// --- starting operations ---------------------------------------------------------------------------
+// --- starting operations
+// ---------------------------------------------------------------------------
 
 Result<void> Wire::send(int to, SendOp op) {
   const std::lock_guard lock(mutex_);
@@ -108,7 +111,8 @@ void Wire::forget(const Completion* completion) {
     if (connection != nullptr) connection->forget(completion);
 }
 
-// --- waiting ---------------------------------------------------------------------------------------
+// --- waiting
+// ---------------------------------------------------------------------------------------
 
 Result<bool> Wire::wait(const std::function<bool()>& done, Deadline deadline) {
   std::unique_lock lock(mutex_);
@@ -197,7 +201,8 @@ void Wire::lead(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   if (followers_ > 0) followers_wake_.notify_all();
 }
 
-// --- failing ---------------------------------------------------------------------------------------
+// --- failing
+// ---------------------------------------------------------------------------------------
 
 Result<void> Wire::usable() {
   if (!failure_ && aborted_.load(std::memory_order_acquire)) {
@@ -220,7 +225,7 @@ Result<void> Wire::broken(Error error) {
                      error.code() == ErrorCode::kPeerLost
                          ? fmt::format("{} was lost: {}", name(culprit), what)
                          : fmt::format("this rank and {} disagree: {}", name(culprit), what));
-    failure_->at_rank(culprit);
+    failure_->at_rank(culprit, peers_[static_cast<size_t>(culprit)].host);
     for (auto& connection : connections_)
       if (connection != nullptr) connection->clear();
     wake();

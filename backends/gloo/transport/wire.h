@@ -1,12 +1,14 @@
 // All connections of one rank of a group, and the waiting on them.
 //
-// No thread of its own: whoever waits drives the loop. Of several threads that wait at once one sleeps
-// in the kernel and the others on a condition variable; all reading and writing happens under one
-// lock. A call that starts an operation writes what the socket takes before it returns.
+// No thread of its own: whoever waits drives the loop. Of several threads that wait at once one
+// sleeps in the kernel and the others on a condition variable; all reading and writing happens
+// under one lock. A call that starts an operation writes what the socket takes before it returns.
 //
-// After the first failure (a lost peer, nonsense on the wire, abort()) every operation is dropped, no
-// memory that was given here is touched any more, and every call returns that failure.
+// After the first failure (a lost peer, nonsense on the wire, abort()) every operation is dropped,
+// no memory that was given here is touched any more, and every call returns that failure.
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -24,19 +26,26 @@
 
 namespace pushpull::transport {
 
+// How a member is called in messages.
+struct Peer {
+  std::string name;  // "rank 3 (host node-b, pid 4711)"
+  std::string host;
+};
+
 class Wire {
  public:
-  // sockets[r] is connected to rank r, non-blocking; names[r] describes rank r in messages.
+  // sockets[r] is connected to rank r, non-blocking.
   [[nodiscard]] static Result<std::unique_ptr<Wire>> create(int rank, std::vector<Socket> sockets,
-                                                            std::vector<std::string> names);
-  // Nobody may be waiting. Closes in order: what was sent still arrives.
+                                                            std::vector<Peer> peers);
+  // Nobody may be waiting. Closes in order: what was sent still arrives. In the child of a fork it
+  // only closes the child's descriptors; the parent's connections live on.
   ~Wire();
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(names_.size()); }
-  const std::string& name(int rank) const { return names_[static_cast<size_t>(rank)]; }
+  int size() const { return static_cast<int>(peers_.size()); }
+  const std::string& name(int rank) const { return peers_[static_cast<size_t>(rank)].name; }
 
   [[nodiscard]] Result<void> send(int to, SendOp op);
   [[nodiscard]] Result<void> recv(int from, RecvOp op);
@@ -65,7 +74,7 @@ class Wire {
   void abort(const Error& reason);
 
  private:
-  Wire(int rank, std::vector<std::string> names);
+  Wire(int rank, std::vector<Peer> peers);
   Result<void> open(std::vector<Socket> sockets);
 
   Connection* connection(int peer) { return connections_[static_cast<size_t>(peer)].get(); }
@@ -80,7 +89,8 @@ class Wire {
   void wake();
 
   const int rank_;
-  const std::vector<std::string> names_;
+  const std::vector<Peer> peers_;
+  const pid_t process_;
   Socket epoll_;
   Socket event_;
 
