@@ -4,6 +4,7 @@ The workers run with this interpreter; they need the package pushpull installed,
 PUSHPULL_LIBRARY_DIR pointing to a build.
 """
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -55,6 +56,43 @@ class Outcome:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err[-6000:]}"
 
 
+class Worker:
+    """A process with a process group of its own. It stays a zombie until finish(), so that its number
+    means nobody else, and what it started is still there until then."""
+
+    def __init__(self, command, **options):
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True,
+                                         preexec_fn=_die_with_parent, **options)
+        self.pid = self._process.pid
+
+    def code(self):
+        """How it ended: the exit code, or a signal as a negative number; None while it runs."""
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def wait(self, timeout):
+        end = time.monotonic() + timeout
+        while self.code() is None:
+            assert time.monotonic() < end, f"process {self.pid} has not ended after {timeout} s"
+            time.sleep(0.02)
+
+    def kill(self, signal_number=signal.SIGKILL):
+        os.kill(self.pid, signal_number)
+
+    def finish(self):
+        """Ends it with all that it started."""
+        if self._process.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _die_with_parent():
+    """So that nothing goes on when the tests themselves are killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Group:
     """Worker processes that find each other; their output goes to files."""
 
@@ -78,8 +116,7 @@ class Group:
 
     def _spawn(self, command, environment, number):
         with open(self._path(number, "out"), "w") as out, open(self._path(number, "err"), "w") as err:
-            return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out,
-                                    stderr=err, start_new_session=True, cwd=self.folder)
+            return Worker(command, env=environment, stdout=out, stderr=err, cwd=self.folder)
 
     def _path(self, number, stream):
         return self.folder / f"{number}.{stream}"
@@ -87,11 +124,11 @@ class Group:
     def output(self, number, stream="out"):
         return self._path(number, stream).read_text(errors="replace")
 
-    def wait_for(self, number, text, timeout=60):
-        """Until a worker has printed the text."""
+    def wait_for(self, number, text, timeout=60, count=1):
+        """Until a worker has printed the text, `count` times."""
         end = time.monotonic() + timeout
-        while text not in self.output(number):
-            assert self.processes[number].poll() is None, self.output(number, "err")
+        while self.output(number).count(text) < count:
+            assert self.processes[number].code() is None, self.output(number, "err")
             assert time.monotonic() < end, f"worker {number} did not print {text!r}"
             time.sleep(0.02)
 
@@ -101,8 +138,8 @@ class Group:
         outcomes = [None] * len(self.processes)
         while True:
             for i, process in enumerate(self.processes):
-                if outcomes[i] is None and process.poll() is not None:
-                    outcomes[i] = self._outcome(i, process.returncode)
+                if outcomes[i] is None and process.code() is not None:
+                    outcomes[i] = self._outcome(i, process.code())
             if None not in outcomes or time.monotonic() >= end:
                 break
             time.sleep(0.02)
@@ -120,9 +157,7 @@ class Group:
 
     def end(self):
         for process in self.processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.finish()
 
 
 class Starter:

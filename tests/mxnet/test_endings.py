@@ -61,8 +61,9 @@ def test_an_exception_in_a_thread_that_used_the_store(start):
     assert "ValueError: boom in a thread" in raising.err, raising.text
 
 
-def test_a_failure_that_nobody_reads_is_not_success(start):
-    for outcome in start_ending(start, "unread_failure").wait():
+@pytest.mark.parametrize("name", ["unread_failure", "failure_kept_over_a_fork"])
+def test_a_failure_that_nobody_reads_is_not_success(start, name):
+    for outcome in start_ending(start, name).wait():
         assert outcome.code == 1, outcome.text
         assert "an exchange failed and nobody read its result" in outcome.err, outcome.text
         assert "unread" in outcome.err
@@ -81,7 +82,7 @@ def test_kill_in_the_middle_of_100_megabytes(start, backend, victim):
     for rank in range(3):
         group.wait_for(rank, "training", timeout=120)
     time.sleep(0.3)
-    group.processes[victim].send_signal(signal.SIGKILL)
+    group.processes[victim].kill()
     outcomes = group.wait(timeout=SOON)
     assert outcomes[victim].code == -signal.SIGKILL
     for rank, outcome in enumerate(outcomes):
@@ -94,11 +95,31 @@ def test_kill_in_the_middle_of_100_megabytes(start, backend, victim):
         assert outcome.out.count(said.group(1)) == 4, outcome.text
 
 
+@pytest.mark.parametrize("name", ["finish", "finish_with_work_in_flight"])
+def test_ends_well_under_mpirun(start, name):
+    start_ending(start, name, backend="mpi").succeed()
+
+
+def test_an_uncaught_exception_under_mpirun(start):
+    job = start_ending(start, "uncaught", backend="mpi").wait()[0]
+    assert job.code not in (0, None) and "ValueError: boom" in job.err, job.text
+
+
+def test_kill_under_mpirun(start):
+    """mpirun itself ends the others; the job must not outlive that, nor end as if all were well."""
+    group = start_ending(start, "train_for_ever", backend="mpi")
+    group.wait_for(0, "training", count=2, timeout=120)
+    pids = re.findall(r"^pid (\d+)$", group.output(0), re.MULTILINE)
+    os.kill(int(pids[1]), signal.SIGKILL)
+    job = group.wait(timeout=SOON)[0]
+    assert job.code not in (0, None), job.text
+
+
 def test_kill_with_live_loader_workers(start):
     group = start_ending(start, "train_with_loader_workers")
     for rank in range(2):
         group.wait_for(rank, "training", timeout=120)
-    os.kill(group.processes[1].pid, signal.SIGKILL)
+    group.processes[1].kill()
     survivor = group.wait(timeout=SOON)[0]
     assert survivor.code == 75 and "rank 1" in survivor.err, survivor.text
 
@@ -107,10 +128,8 @@ def test_a_stopped_rank_is_noticed(start):
     group = start_ending(start, "train_for_ever", env={"PUSHPULL_HEARTBEAT_TIMEOUT": "2s"})
     for rank in range(2):
         group.wait_for(rank, "training", timeout=120)
-    group.processes[1].send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + SOON
-    while group.processes[0].poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    group.processes[1].kill(signal.SIGSTOP)
+    group.processes[0].wait(timeout=SOON)
     survivor = group.wait(timeout=0)[0]
     assert survivor.code == 75 and "rank 1" in survivor.err, survivor.text
 
@@ -130,6 +149,12 @@ def test_fork(start):
 def test_a_store_made_after_the_fork(start):
     for outcome in start_ending(start, "fork_before_the_store").succeed():
         assert "[2.0, 2.0, 2.0]" in outcome.out, outcome.text
+
+
+def test_a_store_that_the_child_makes_itself(start):
+    for outcome in start_ending(start, "store_of_the_child").succeed():
+        assert "child [2.0, 2.0, 2.0]" in outcome.out, outcome.text
+        assert "parent [2.0, 2.0, 2.0]" in outcome.out, outcome.text
 
 
 def test_naive_engine(start):

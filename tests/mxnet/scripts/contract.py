@@ -1,5 +1,6 @@
 """The contract of a store, call by call."""
 
+import os
 import random
 import threading
 import time
@@ -486,6 +487,47 @@ def check_two_stores(kv):
     del third  # leaves the group as well
     kv.pushpull("still there", arrays[1])
     equal(arrays[1], total(kv) * kv.num_workers)
+
+
+def check_arrays_of_other_devices(kv):
+    shared = ones(kv, ctx=mx.Context("cpu_shared", 0))
+    kv.pushpull("shared memory", shared)
+    equal(shared, total(kv))
+
+    # A GPU is not at hand: the first attempt is told that the array is not in host memory.
+    def refuse_once(call):
+        answers = iter([False])
+        return lambda *arguments: next(answers, None) is None and call(*arguments)
+
+    start_pushpull, start_broadcast = kv._start_pushpull, kv._start_broadcast
+    try:
+        array, out = ones(kv), mx.nd.zeros((3,))
+        kv._start_pushpull = refuse_once(start_pushpull)
+        kv.pushpull("elsewhere", array)
+        equal(array, total(kv))
+        array = ones(kv)
+        kv._start_pushpull = refuse_once(start_pushpull)
+        kv.pushpull("elsewhere", array, out)
+        equal(out, total(kv))
+        equal(array, kv.rank + 1)
+        kv._start_broadcast = refuse_once(start_broadcast)
+        kv.broadcast("elsewhere", array, kv.num_workers - 1)
+        equal(array, kv.num_workers)
+    finally:
+        kv._start_pushpull, kv._start_broadcast = start_pushpull, start_broadcast
+
+
+def check_names_in_the_profiler(kv):
+    mx.profiler.set_config(profile_imperative=True, aggregate_stats=True,
+                           filename=os.path.join(os.getcwd(), f"profile-{kv.rank}.json"))
+    mx.profiler.set_state("run")
+    array = ones(kv)
+    kv.pushpull("profiled", array)
+    kv.broadcast("profiled", array, 0)
+    mx.nd.waitall()
+    mx.profiler.set_state("stop")
+    table = mx.profiler.dumps()
+    assert "pushpull:profiled" in table and "broadcast:profiled" in table, table
 
 
 def check_numpy_arrays(kv):

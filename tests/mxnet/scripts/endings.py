@@ -112,7 +112,9 @@ def train_for_ever(kv):
     arrays = [mx.nd.ones((MEGABYTES_100 // 10,)) for _ in range(10)]
     print(f"pid {os.getpid()}", flush=True)
     first = None
-    for step in range(1000000):
+    end = time.monotonic() + 600
+    step = 0
+    while time.monotonic() < end:
         try:
             for i, array in enumerate(arrays):
                 kv.pushpull(i, array, priority=-i)
@@ -123,6 +125,7 @@ def train_for_ever(kv):
                 array[:] = 1
             if step == 0:
                 print("training", flush=True)
+            step += 1
         except pushpull.CollectiveError as error:
             first = error
             break
@@ -174,6 +177,28 @@ def fork_before_the_store(_):
         print(exchange(kv).asnumpy().tolist(), flush=True)
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def store_of_the_child(kv):
+    """Parents and children form a group each."""
+    exchange(kv).asnumpy()
+    child = os.fork()
+    if child == 0:
+        os.environ["PUSHPULL_RENDEZVOUS"] = f"file://{os.getcwd()}/rendezvous"
+        own = mx.kv.create("dist_sync_pushpull")
+        print("child", exchange(own).asnumpy().tolist(), flush=True)
+        sys.exit(0)
+    print("parent", exchange(kv).asnumpy().tolist(), flush=True)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def failure_kept_over_a_fork(kv):
+    """The fork reads the error; nobody asks the store again."""
+    unread_failure(kv)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 def other_program(kv):

@@ -63,6 +63,7 @@ class Channel:
         self._library = bridge = _capi.bridge()
         self._store = store
         self._bridged = bridged
+        self._ours = True  # false in the child of a fork
         self._closed = None  # makes the exception that every call raises
         self._pending_error = None
         self.type = core.pushpull_type(store).decode()
@@ -152,11 +153,15 @@ class Channel:
 
     def free(self):
         """Gives the handles back. Only after close(), and when nobody will use the channel again."""
-        self._library.pushpull_bridge_detach(self._bridged)
-        self._core.pushpull_free(self._store)
+        if self._ours:
+            self._library.pushpull_bridge_detach(self._bridged)
+            self._core.pushpull_free(self._store)
 
     def raise_at_next_call(self, error):
         self._pending_error = error
+
+    def error_of_next_call(self):
+        return self._pending_error
 
     def _raise_pending(self):
         error, self._pending_error = self._pending_error, None
@@ -165,6 +170,7 @@ class Channel:
     def mark_dead(self, sentence):
         """Every later call raises; nothing of the group is touched."""
         self._closed = functools.partial(_errors.invalid, sentence)
+        self._ours = False
 
     def raise_if_closed(self):
         if self._closed is not None:

@@ -37,27 +37,23 @@ class Lifecycle:
     def add(self, store):
         self._stores.add(store)
 
-    def owns_process(self):
-        """False in a forked child, to which the stores do not belong."""
-        return os.getpid() == self._pid
-
     # -- the end of the process -----------------------------------------------------------------
     def _at_exit(self):
-        if not self.owns_process():
-            return
         seen = _errors.CollectiveError.raised
+        unread = None
         try:
             mx.nd.waitall()
         except _errors.CollectiveError as error:
-            # A script that never looked at its results must not end as if all were well.
-            if not seen:
-                print(f"pushpull: an exchange failed and nobody read its result: {error}",
-                      file=sys.stderr)
-                self._exit_with_code_of(error, otherwise=1)
+            unread = error if not seen else None
         except Exception as error:  # an operator's own error; MXNet does not report it at exit either
             _LOG.debug("at exit: %s", error)
         for store in list(self._stores):
+            unread = unread or store._channel.error_of_next_call()
             store._channel.close(_SLICE_MS)
+        # A script that never looked at its results must not end as if all were well.
+        if isinstance(unread, _errors.CollectiveError):
+            print(f"pushpull: an exchange failed and nobody read its result: {unread}", file=sys.stderr)
+            self._exit_with_code_of(unread, otherwise=1)
 
     def _exit_with_code_of(self, error, otherwise=None):
         code = EXIT_RESTART if self._restartable(error) else otherwise
@@ -74,8 +70,6 @@ class Lifecycle:
     # -- uncaught exceptions --------------------------------------------------------------------
     def _uncaught(self, kind, error, trace):
         self._next_hook(kind, error, trace)
-        if not self.owns_process():
-            return
         cause = _collective_error_in(error)
         if cause is not None:
             self._exit_with_code_of(cause)
@@ -83,7 +77,7 @@ class Lifecycle:
 
     def _uncaught_in_thread(self, arguments):
         self._next_thread_hook(arguments)
-        if not self.owns_process() or arguments.exc_value is None:
+        if arguments.exc_value is None:
             return
         thread = arguments.thread.ident if arguments.thread is not None else None
         used_there = [store for store in list(self._stores) if store._thread == thread]
@@ -99,8 +93,6 @@ class Lifecycle:
     def _before_fork(self):
         # MXNet waits for all operations before a fork, and ends the process where one has failed and
         # nobody has read the error. So it is read here, and kept for the store's next call.
-        if not self.owns_process():
-            return
         for store in list(self._stores):
             channel = store._channel
             while not channel.idle(_SLICE_MS):
@@ -116,6 +108,9 @@ class Lifecycle:
             store._channel.mark_dead(
                 f"the store ({store.type}, rank {store.rank}) belongs to the parent process {self._pid}: "
                 "a forked child cannot use it")
+        # Stores that the child makes itself are its own.
+        self._stores.clear()
+        self._pid = os.getpid()
 
 
 @functools.lru_cache(maxsize=None)
@@ -129,12 +124,11 @@ def watch(store):
 
 
 def collected(store):
-    """The store is garbage: leave the group, unless this is a forked child or the very end."""
+    """The store is garbage: leave the group, unless this is the very end."""
     channel = getattr(store, "_channel", None)  # none where making it failed
-    if channel is None or sys.is_finalizing() or not _lifecycle().owns_process():
-        return
-    channel.close(_SLICE_MS)
-    channel.free()
+    if channel is not None and not sys.is_finalizing():
+        channel.close(_SLICE_MS)
+        channel.free()
 
 
 def abort(reason):

@@ -5,7 +5,6 @@ import logging
 import numbers
 import threading
 
-import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 from mxnet.ndarray import NDArray
 
