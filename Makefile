@@ -1,13 +1,16 @@
 # `make demo` and `make test` set up all they need; a second run skips what is done.
 .DEFAULT_GOAL := help
 SANITIZERS := asan ubsan tsan
-.PHONY: help build demo test wheel clean $(SANITIZERS)
+.PHONY: help build demo test wheel fuzz clean $(SANITIZERS)
 
 help:
 	@echo 'make demo     train a small model over two workers'
 	@echo 'make test     run all tests'
 	@echo 'make build    set up and build, run nothing'
+	@echo 'make bench    compare with Horovod, MPI, Gloo, dist_sync and others (an hour; needs root)'
+	@echo 'make bench-quick  the same in five minutes'
 	@echo 'make asan     unit and conformance tests with the address sanitizer (also ubsan, tsan)'
+	@echo 'make fuzz     run each libFuzzer target for SECONDS=60 (needs clang-14)'
 	@echo 'make wheel    build a Python wheel in build/wheel'
 	@echo 'make clean    remove what was built; .venv stays'
 
@@ -23,6 +26,18 @@ test: build
 $(SANITIZERS):
 	@scripts/setup.sh packages
 	@scripts/sanitize.sh $@
+
+fuzz:
+	@scripts/setup.sh packages
+	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+bench: build
+	@bench/setup_peers.sh
+	@bench/run.py --full
+
+bench-quick: build
+	@bench/setup_peers.sh
+	@bench/run.py --quick
 
 wheel:
 	@scripts/setup.sh packages python build

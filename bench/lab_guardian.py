@@ -3,9 +3,9 @@
 A lab consists of processes alone, so that nothing can be left behind:
 
     holders    one per host and one for the head, asleep, keeping the namespaces alive
-    guardian   their parent; it answers on an abstract socket (in the caller's network and in each of
-               the lab's) and watches the lab's owner: when that dies, even by SIGKILL, it ends every
-               process that is in one of the namespaces, then the holders
+    guardian   their parent; it answers on an abstract socket (in the caller's network and in each
+               of the lab's) and watches the lab's owner: when that dies, even by SIGKILL, it ends
+               every process that is in one of the namespaces, then the holders
     twin       does the same should the guardian itself be killed
 
 Every process here is single-threaded; only the standard library is used.
@@ -36,7 +36,7 @@ class LabError(Exception):
     """One sentence for the user."""
 
 
-# -- the plan: pure functions -----------------------------------------------------------------------
+# -- the plan: pure functions ---------------------------------------------------------------------
 
 
 def parse_rate(rate):
@@ -91,7 +91,7 @@ def _hosts_file(count):
     return "\n".join(rows) + "\n"
 
 
-# -- system calls -----------------------------------------------------------------------------------
+# -- system calls ---------------------------------------------------------------------------------
 
 
 def _call(function, *arguments):
@@ -146,7 +146,7 @@ def in_network(pid, *argv, text=None):
         raise LabError(f"'{' '.join(argv[2:])}' failed: {reason[0]}")
 
 
-# -- a holder ---------------------------------------------------------------------------------------
+# -- a holder -------------------------------------------------------------------------------------
 
 
 def _shift_clocks(seconds):
@@ -198,7 +198,7 @@ def _fork_holder(index, hosts_file, clock_shift):
         signal.pause()
 
 
-# -- the network ------------------------------------------------------------------------------------
+# -- the network ----------------------------------------------------------------------------------
 
 
 def _wire(holders, rate, delay):
@@ -232,7 +232,7 @@ def shape_link(head, pid, index, rate, delay=None):
                                f"(CONFIG_NET_SCH_NETEM): {error}") from error
 
 
-# -- ending -----------------------------------------------------------------------------------------
+# -- ending ---------------------------------------------------------------------------------------
 
 
 def inodes_of(pid):
@@ -275,7 +275,7 @@ def _readable(*files, timeout=None):
     return [fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)]
 
 
-# -- the guardian -----------------------------------------------------------------------------------
+# -- the guardian ---------------------------------------------------------------------------------
 
 
 class _Guardian:
@@ -284,7 +284,7 @@ class _Guardian:
     def __init__(self, plan, owner):
         self.plan, self.owner = plan, owner  # owner: a pidfd or None
         self.holders, self.listeners = [], []
-        self._listen()  # the name first: of two labs that want it, one is refused before it is built
+        self._listen()  # the name first: of two labs that want it, one is refused at once
         hosts_file = _hosts_file(plan["count"])
         for index in [HEAD, *range(plan["count"])]:
             shift = 0 if index is HEAD else plan["clock_step"] * (index + 1)

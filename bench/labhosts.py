@@ -198,6 +198,7 @@ class Lab:
         """What Open MPI's mpirun needs in the head to reach `slots` ranks on each host."""
         return ["--host", ",".join(f"{host.name}:{slots}" for host in self.hosts),
                 "--map-by", "slot",
-                "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", f"{sys.executable} -E {COMMAND} rsh",
+                "--mca", "plm", "rsh",
+                "--mca", "plm_rsh_agent", f"{sys.executable} -E {COMMAND} rsh",
                 "--mca", "oob_tcp_if_include", "10.77.0.0/24",
                 "--mca", "btl_tcp_if_include", "10.77.0.0/24"]

@@ -156,9 +156,9 @@ class Runner:
                 found[peer, mode, name] = case
             case["rounds"].append(series["round"])
             once = series["round"]
-            print(f"  round {number + 1}/{group.rounds} {peer.name:22} {results.mode_text(case):10} "
-                  f"{results.show_us(once['median_us']):>10}   others {once['foreign_cpus']:.2f} CPUs",
-                  flush=True)
+            print(f"  round {number + 1}/{group.rounds} {peer.name:22} "
+                  f"{results.mode_text(case):10} {results.show_us(once['median_us']):>10}   "
+                  f"others {once['foreign_cpus']:.2f} CPUs", flush=True)
 
 
 def print_list(peers):

@@ -3,11 +3,11 @@
 #
 #   bench/setup_peers.sh                 everything
 #   bench/setup_peers.sh PEER...         some of: openmpi gloo horovod impi mpich oneccl torch
-#   bench/setup_peers.sh programs        only compile bench/peers/ with what is installed (no network)
+#   bench/setup_peers.sh programs        only compile bench/peers/, with what is installed
 #
-# All but the system packages lands in .cache/peers (or $BENCH_PEERS_DIR). A peer that cannot be had
-# is not an error: its reason is kept in <peer>.reason, and bench/run.py prints it where it skips the
-# peer. What is done is skipped on the next run.
+# All but the system packages lands in .cache/peers (or $BENCH_PEERS_DIR). A peer that cannot be
+# had is not an error: its reason is kept in <peer>.reason, and bench/run.py prints it where it
+# skips the peer. What is done is skipped on the next run.
 set -u
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,7 +17,7 @@ mkdir -p "$peers/logs"
 mxnet_packages=(numpy==1.23.5 requests graphviz==0.8.4 cffi cloudpickle psutil pyyaml packaging)
 impi_packages=(impi-rt==2021.18.0 impi-devel==2021.18.0)
 mpich_packages=(mpich==5.0.2)
-oneccl_packages=(oneccl-cpu==2022.1.0 oneccl-devel==2022.1.0 impi-rt==2021.18.0 impi-devel==2021.18.0)
+oneccl_packages=(oneccl-cpu==2022.1.0 oneccl-devel==2022.1.0 "${impi_packages[@]}")
 
 find_python() {
   local candidate
@@ -50,7 +50,7 @@ new_venv() {
   python=$(find_python) && "$python" -m venv "$1"
 }
 
-# -- one function per peer; each runs in a subshell that stops at the first error --------------------
+# -- one function per peer; each runs in a subshell that stops at the first error -----------------
 
 setup_openmpi() {
   apt_install libopenmpi-dev openmpi-bin g++ cmake
@@ -100,7 +100,7 @@ setup_programs() {
   cmake --build "$peers/build" --parallel 2 --target peers
 }
 
-# -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 # What a finished peer was made from: when this text changes, it is made anew.
 recipe() {
@@ -115,9 +115,8 @@ recipe() {
 
 set_up() {
   local peer=$1 log=$peers/logs/$1.log started=$SECONDS
-  if [ "$peer" != programs ] && [ "$(cat "$peers/$peer.ready" 2>/dev/null)" = "$(recipe "$peer")" ]; then
+  [ "$peer" != programs ] && [ "$(cat "$peers/$peer.ready" 2>/dev/null)" = "$(recipe "$peer")" ] &&
     return
-  fi
   echo "bench: setting up $peer (log: $log)"
   (set -e; "setup_$peer") >"$log" 2>&1 </dev/null
   local status=$?
@@ -127,8 +126,10 @@ set_up() {
     echo "bench: $peer is ready after $((SECONDS - started)) s"
   else
     rm -f "$peers/$peer.ready"
-    echo "its set-up failed: $(grep -v '^ *$' "$log" | tail -n 1 | cut -c1-200)" >"$peers/$peer.reason"
-    echo "bench: $peer cannot be had: $(cat "$peers/$peer.reason")"
+    local reason
+    reason="its set-up failed: $(grep -v '^ *$' "$log" | tail -n 1 | cut -c1-200)"
+    echo "$reason" >"$peers/$peer.reason"
+    echo "bench: $peer cannot be had: $reason"
   fi
 }
 

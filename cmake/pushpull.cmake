@@ -31,8 +31,6 @@ if(PUSHPULL_SANITIZE)
     target_compile_options(pushpull_options INTERFACE -Wno-tsan)
   endif()
 endif()
-# While parts of core are being written side by side.
-target_link_options(pushpull_options INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs)
 target_compile_definitions(pushpull_options INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
                                                       SPDLOG_FMT_EXTERNAL)
 
@@ -42,7 +40,9 @@ function(pushpull_module name)
   add_library(${name} MODULE ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE pushpull_options pushpull ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
-  install(TARGETS ${name} LIBRARY DESTINATION pushpull/_lib COMPONENT wheel)
+  if(NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "^${CMAKE_SOURCE_DIR}/tests/")
+    install(TARGETS ${name} LIBRARY DESTINATION pushpull/_lib COMPONENT wheel)
+  endif()
 endfunction()
 
 # pushpull_test(NAME SOURCES... [LIBS ...] [TIMEOUT seconds] [LABELS ...] [CORES n]):

@@ -58,6 +58,16 @@ std::string first_line(const char* file) {
   return line;
 }
 
+// Whether all members may share memory, as far as one can tell from outside. Equal on every rank.
+bool on_one_host(const std::vector<Member>& members) {
+  const Member& first = members.front();
+  return !first.boot_id.empty() && first.network_namespace != 0 &&
+         std::all_of(members.begin(), members.end(), [&](const Member& member) {
+           return member.boot_id == first.boot_id &&
+                  member.network_namespace == first.network_namespace;
+         });
+}
+
 // Connects one rank, step by step; what it builds moves into the session at the end.
 class Bootstrap {
  public:
@@ -235,7 +245,9 @@ class Bootstrap {
                     fmt::format("{} after {:.0f} s (rendezvous {}, job '{}')", server.joined_so_far(),
                                 std::chrono::duration<double>(settings_.rendezvous_timeout).count(),
                                 rendezvous_->description(), settings_.job));
-      if (auto current = rendezvous_->still_current(deadline_); !current) return current;
+      // A store that is gone for the moment does not matter; a newer run does.
+      auto current = rendezvous_->still_current(deadline_in(std::chrono::seconds(1)));
+      if (!current && current.error().code() == ErrorCode::kAborted) return current;
     }
     return {};
   }
@@ -309,8 +321,12 @@ class Bootstrap {
       session_->inbox->on_failure([this](const Error& error) { mesh_->cancel(error); });
     }
     group.mesh = mesh_.get();
-    auto collective = backend_->connect(group, settings_, deadline_);
+    group.given_up = [inbox = session_->inbox.get()] { return inbox->failure(); };
+    auto backend = data_backend(group);
+    auto collective = backend ? (*backend)->connect(group, settings_, deadline_)
+                              : Result<std::unique_ptr<Collective>>(fail(backend.error()));
     group.mesh = nullptr;
+    group.given_up = nullptr;
     session_->inbox->on_failure(nullptr);
     if (!collective) {
       const FromRank reason = GiveUp{collective.error().message()};
@@ -323,6 +339,22 @@ class Bootstrap {
     if (auto ready = session_->inbox->wait_until_ready(deadline_); !ready) return ready;
     if (leader() && rendezvous_) rendezvous_->withdraw();
     return {};
+  }
+
+  // What carries the tensors: the named backend, or shared memory for ranks of one host. All ranks
+  // decide from the same list; one that cannot do as the others must fail, not do otherwise.
+  Result<Backend*> data_backend(const Group& group) {
+    if (alone() || settings_.local == "backend" || backend_->name() == "self") return backend_;
+    if (!on_one_host(group.members)) {
+      if (settings_.local != "shm") return backend_;
+      return fail(ErrorCode::kUnsupported,
+                  "PUSHPULL_LOCAL=shm asks for shared memory, but the ranks are on several hosts or in "
+                  "several network namespaces; PUSHPULL_LOCAL=auto takes it where it can");
+    }
+    logger_->info(fmt::format("all {} ranks are on {} and exchange through shared memory "
+                              "(PUSHPULL_LOCAL={}); backend {} is not used for it",
+                              group.size(), me_.host, settings_.local, settings_.backend));
+    return registry_.backend("shm");
   }
 
   void start_scheduler(std::unique_ptr<Collective> collective) {
@@ -375,6 +407,11 @@ void Inbox::on_failure(std::function<void(const Error&)> f) {
   std::lock_guard lock(mutex_);
   if (failure_ && f) f(*failure_);
   on_failure_ = std::move(f);
+}
+
+std::optional<Error> Inbox::failure() {
+  std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void Inbox::receive(const ToRank& message) {

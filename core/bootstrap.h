@@ -28,6 +28,7 @@ class Inbox {
   ControlLink::Receiver receiver();
   void set_scheduler(Scheduler* scheduler);
   void on_failure(std::function<void(const Error&)> f);  // while connecting; from the link's thread
+  std::optional<Error> failure();
 
   [[nodiscard]] Result<Welcome> wait_for_welcome(Deadline deadline);
   [[nodiscard]] Result<void> wait_until_ready(Deadline deadline);

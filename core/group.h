@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,9 @@ struct Group {
   std::vector<Member> members;
   std::string secret;       // of the job; for backends that open connections of their own
   Mesh* mesh = nullptr;     // valid during Backend::connect only; null for MPI and self
+  // Valid during Backend::connect only, may be empty; any thread. Why the group will not come about:
+  // whoever waits for other members looks there from time to time.
+  std::function<std::optional<Error>()> given_up;
 
   int size() const { return static_cast<int>(members.size()); }
   // "rank 3 (host node-b, pid 4711)"

@@ -140,8 +140,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
     if (forked()) return fail(forked_error());
     if (closed_.exchange(true)) return {};
     session_->scheduler->leave();
-    if (session_->server) {
-      session_->server->wait_until_left(deadline_in(leave_timeout_));
+    if (session_->server && !session_->server->wait_until_left(deadline_in(leave_timeout_))) {
       session_->server->abort(
           Error(ErrorCode::kPeerLost, fmt::format("{}, which coordinates the group, left while others were "
                                                   "still in it",

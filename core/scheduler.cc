@@ -280,15 +280,20 @@ void Scheduler::on_failed(const Failed& failed) {
     const bool passed = failed.call < e.next_announce;
     const auto found = e.slots.find(failed.call);
     if (found == e.slots.end()) {
-      if (!passed) e.slots[failed.call].ended = error;
-      return;
+      if (passed) return;
+      // A call that this rank never came to: it counts as made here too, so that numbers stay aligned.
+      Slot& slot = e.slots[failed.call];
+      slot.ended = error;
+      slot.claimed = true;
+      e.next_number = std::max(e.next_number, failed.call + 1);
+    } else {
+      Slot& slot = found->second;
+      if (slot.ended) return;
+      call = std::move(slot.call);
+      end_call(e, failed.call);
+      slot.ended = error;
+      if (passed && slot.claimed) e.slots.erase(failed.call);
     }
-    Slot& slot = found->second;
-    if (slot.ended) return;
-    call = std::move(slot.call);
-    end_call(e, failed.call);
-    slot.ended = error;
-    if (passed && slot.claimed) e.slots.erase(failed.call);
     announce_ready(e);
   }
   flush();
@@ -311,7 +316,9 @@ std::vector<std::unique_ptr<Call>> Scheduler::take_calls(bool batched) {
   return calls;
 }
 
-void Scheduler::fail_group(const Error& error) {
+void Scheduler::fail_group(const Error& error) { end_group(error, false); }
+
+void Scheduler::end_group(const Error& error, bool orderly) {
   std::vector<std::unique_ptr<Call>> calls;
   {
     std::lock_guard lock(mutex_);
@@ -321,7 +328,7 @@ void Scheduler::fail_group(const Error& error) {
     changed_.notify_all();
     runnable_.notify_all();
   }
-  collective_->abort(error);
+  if (!orderly) collective_->abort(error);
   for (auto& call : calls) complete(std::move(call), fail(error));
 }
 
@@ -343,12 +350,14 @@ void Scheduler::leave() {
     outbox_.emplace_back(Goodbye{});
   }
   flush();
+  bool orderly = false;
   {
     std::unique_lock lock(mutex_);
     const auto limit = deadline_in(options_.leave_timeout);
     while (!failure_ && !farewell_ && Clock::now() < limit) changed_.wait_until(lock, limit);
+    orderly = farewell_ && batches_.empty();
   }
-  fail_group(closed_error());
+  end_group(closed_error(), orderly);
 }
 
 void Scheduler::report_progress() {
@@ -416,7 +425,8 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
   }
   if (parts.empty()) return {};
   const PartDone done = [&](size_t i) { piece_done(batch.pieces[index[i]]); };
-  const Signature& common = batch.pieces[index.front()].call->signature;
+  // A copy: the first call may be gone while the others still run.
+  const Signature common = batch.pieces[index.front()].call->signature;
   if (batch.kind == CallKind::kBroadcast) return collective_->broadcast(parts, common.root, done);
   return collective_->allreduce(parts, common.reduce, done);
 }

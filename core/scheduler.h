@@ -106,6 +106,8 @@ class Scheduler {
   void on_batch(const Batch& batch);
   void on_failed(const Failed& failed);
   std::vector<std::unique_ptr<Call>> take_calls(bool batched);
+  // An orderly end has nothing under way that the backend would have to drop.
+  void end_group(const Error& error, bool orderly);
   void flush();
 
   void run();

@@ -53,7 +53,7 @@ std::string ConfigFlags::file() const {
   return file_.empty() ? environment_variable("PUSHPULL_CONFIG").value_or("") : file_;
 }
 
-Result<Config> ConfigFlags::load() const {
+Result<Config> ConfigFlags::load(const Config::Environment& environment) const {
   std::map<std::string, std::string> flags;
   for (const auto& [path, text] : values_) {
     if (!text.empty()) flags[path] = text;
@@ -75,7 +75,7 @@ Result<Config> ConfigFlags::load() const {
     }
     flags[path] = setting.substr(equals + 1);
   }
-  return Config::load(flags, environment_variable, file_);
+  return Config::load(flags, environment, file_);
 }
 
 }  // namespace pushpull::launcher

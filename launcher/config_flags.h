@@ -20,7 +20,7 @@ class ConfigFlags {
   // `command`.
   void add_to(CLI::App& command);
 
-  [[nodiscard]] Result<Config> load() const;
+  [[nodiscard]] Result<Config> load(const Config::Environment& environment) const;
   // As given by -c, or by PUSHPULL_CONFIG; empty where there is none.
   std::string file() const;
 

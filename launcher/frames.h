@@ -23,6 +23,7 @@ enum class FrameType : uint8_t {
   kStart = 16,        // StartRequest
   kSignal = 17,       // number
   kCloseStream = 18,  // 1 or 2
+  kPause = 20,        // 1: read no output of the worker, 0: go on
   kLeave = 19,        // nothing; the shim cleans up and ends
 };
 

@@ -86,7 +86,7 @@ class Job : public EngineEvents {
 
   void worker_started(int rank, const std::string& host, pid_t pid) override {
     verdict_.started(rank, host, pid);
-    if (killed_) engine_->send_signal(rank, SIGKILL);
+    if (last_sent_ != 0) engine_->send_signal(rank, last_sent_);  // it came too late for that
   }
 
   void worker_not_started(int rank, const Error& error, int exit_code) override {
@@ -98,6 +98,8 @@ class Job : public EngineEvents {
     lines_.clear();
     taggers_.at({rank, stream}).feed(bytes, lines_);
     if (lines_.empty()) return;
+    const bool was_open = open_line_of_ == std::pair(rank, stream);
+    if (was_open) output_.show_open_line(stream, "");  // it is among the lines now
     output_.write_lines(stream, lines_);
     verdict_.lines(rank, lines_);
     if (output_.full()) set_paused(true);
@@ -193,7 +195,10 @@ class Job : public EngineEvents {
 
   void on_signal(int number) {
     if (number == SIGCHLD) return reap();
-    if (number == SIGUSR1 || number == SIGUSR2) return to_all(number);
+    if (number == SIGUSR1 || number == SIGUSR2) {
+      for (const int rank : verdict_.still_running()) engine_->send_signal(rank, number);
+      return;
+    }
     const auto now = Clock::now();
     if (number == SIGINT && interrupts_ > 0 && now - last_interrupt_ > kSameInterrupt) {
       output_.say("killing the workers");
@@ -228,9 +233,9 @@ class Job : public EngineEvents {
   }
 
   void after_a_failure() {
-    const auto running = verdict_.still_running();
-    if (running.empty() || ending_) return;
-    output_.say(verdict_.first_failure());
+    if (verdict_.all_ended() || ending_) return;
+    output_.say(fmt::format("{}; the others have {}s to end", verdict_.first_failure(),
+                            seconds(plan_.grace)));
     at(end_timer_, std::min(kTimeToNotice, plan_.grace / 2), [this] { to_all(SIGTERM); });
     kill_after(plan_.grace);
   }
@@ -238,20 +243,21 @@ class Job : public EngineEvents {
   void kill_after(Duration delay) {
     if (std::exchange(ending_, true)) return;
     at(kill_timer_, delay, [this] {
+      if (verdict_.all_ended()) return;
       const auto running = verdict_.still_running();
-      if (running.empty()) return;
-      output_.say(fmt::format("killing rank {}, still running after {}s", fmt::join(running, ", "),
-                              seconds(plan_.grace)));
+      if (!running.empty()) {
+        output_.say(fmt::format("killing rank {}, still running after {}s",
+                                fmt::join(running, ", "), seconds(plan_.grace)));
+      }
       kill_all();
     });
   }
 
-  void kill_all() {
-    killed_ = true;
-    to_all(SIGKILL);
-  }
+  void kill_all() { to_all(SIGKILL); }
 
+  // To end them.
   void to_all(int number) {
+    if (last_sent_ != SIGKILL) last_sent_ = number;
     if (!engine_) return;
     for (const int rank : verdict_.still_running()) engine_->send_signal(rank, number);
   }
@@ -297,6 +303,7 @@ class Job : public EngineEvents {
         const std::string line = tagger.open_line();
         if (output_.is_terminal(whose.second)) {
           output_.show_open_line(whose.second, line);
+          open_line_of_ = whose;
         } else if (!line.empty() && tagger.is_progress()) {
           output_.write_lines(whose.second, line + "\n");
         }
@@ -309,7 +316,7 @@ class Job : public EngineEvents {
     if (gave_up_) kill_all();
     engine_->drain();
     redis_.reset();
-    const auto strays = end_all_children(gave_up_ || killed_ ? 0ms : kStrayPatience);
+    const auto strays = end_all_children(gave_up_ || last_sent_ == SIGKILL ? 0ms : kStrayPatience);
     engine_->drain();
     for (auto& [whose, tagger] : taggers_) {
       lines_.clear();
@@ -350,12 +357,13 @@ class Job : public EngineEvents {
   LineTagger starter_tagger_{"[mpirun] "};
   std::string lines_;
   std::unique_ptr<Engine> engine_;
+  std::pair<int, Stream> open_line_of_{-1, Stream::kOut};
   std::map<Stream, bool> reported_closed_;
   int interrupts_ = 0;
   Clock::time_point last_interrupt_{};
   bool paused_ = false;
   bool ending_ = false;  // the kill timer runs
-  bool killed_ = false;
+  int last_sent_ = 0;    // signal by which all were told to end
   bool shut_down_ = false;
   bool gave_up_ = false;  // nothing more is to be waited for
   bool gave_up_waiting_for_readers_ = false;

@@ -107,9 +107,9 @@ class Output::Destination {
       being_written_ = batch.size();
       lock.unlock();
       const bool ok = write_all(batch);
-      const bool was_full = backlog_ > kFull;
       batch.clear();
       lock.lock();
+      const bool was_full = full();
       writing_ = false;
       being_written_ = 0;
       if (!ok) {

@@ -53,11 +53,13 @@ class Planner {
     make_environment(config_file);
     for (int rank = 0; rank < workers_; ++rank) plan_.workers.push_back(worker(rank, command));
     if (plan_.engine == "mpirun") plan_.starter = mpirun();
+    plan_.notes.insert(plan_.notes.begin(), summary());
     return std::move(plan_);
   }
 
  private:
   Result<void> check() const {
+    if (auto ok = check_backend(); !ok) return ok;
     if (plan_.backend == "mpi" && plan_.engine == "local") {
       return invalid("the mpi backend needs an MPI starter; use --engine mpirun, or leave it out");
     }
@@ -74,6 +76,23 @@ class Planner {
       }
     }
     return check_not_started_as_many();
+  }
+
+  Result<void> check_backend() const {
+    std::vector<std::string> known = around_.backends;
+    const std::string_view shipped = find_config_key("backend")->choices;
+    for (size_t start = 0; start < shipped.size();) {
+      const size_t end = std::min(shipped.find('|', start), shipped.size());
+      known.emplace_back(shipped.substr(start, end - start));
+      start = end + 1;
+    }
+    std::sort(known.begin(), known.end());
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    if (std::find(known.begin(), known.end(), plan_.backend) != known.end()) return {};
+    const std::string near = nearest_name(plan_.backend, known);
+    return invalid(fmt::format("unknown backend {} ({}); known are {}{}", in_quotes(plan_.backend),
+                               config_.value("backend").origin, fmt::join(known, ", "),
+                               near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
 
   // `mpirun -n 4 pushpull run …` would start four jobs.
@@ -220,6 +239,15 @@ class Planner {
     return process;
   }
 
+  std::string summary() const {
+    std::string text = fmt::format("{} worker{} on this host, backend {}", workers_,
+                                   workers_ == 1 ? "" : "s", plan_.backend);
+    if (plan_.engine != "local") text += ", started by " + plan_.engine;
+    if (!rendezvous_.empty()) text += ", meeting at " + without_password(rendezvous_);
+    const bool bound = !plan_.workers.front().cores.empty();
+    return text + (bound ? ", bound to shares of the cores" : ", free to use all cores");
+  }
+
   std::string absolute(const std::string& path) const {
     return starts_with(path, "/") ? path : around_.working_folder + "/" + path;
   }
@@ -260,8 +288,12 @@ std::string describe(const Process& process, const std::vector<std::string>& bas
     if (before.count(entry) != 0) continue;
     const std::string_view name = EnvironmentBlock::name_of(entry);
     const std::string_view value = std::string_view(entry).substr(name.size() + 1);
-    line += fmt::format(" {}={}", name,
-                        is_secret(name) ? "***" : shell_quoted(without_password(value)));
+    const std::string before_it = EnvironmentBlock(base).get(name).value_or("");
+    std::string shown = is_secret(name) ? "***" : shell_quoted(without_password(value));
+    if (name == "PATH" && !before_it.empty() && value.substr(value.find(':') + 1) == before_it) {
+      shown = shell_quoted(value.substr(0, value.find(':'))) + ":\"$PATH\"";
+    }
+    line += fmt::format(" {}={}", name, shown);
   }
   line += " " + joined(process.argv);
   if (process.cores.empty()) return line;

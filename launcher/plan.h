@@ -22,7 +22,8 @@ struct Surroundings {
   std::string folder;                    // absolute: where the pushpull command is
   std::string working_folder;
   std::string host;
-  std::vector<int> cores;  // that this process may use
+  std::vector<std::string> backends;  // whose modules are there
+  std::vector<int> cores;             // that this process may use
   bool is_root = false;
   bool is_terminal = false;  // standard input
   // Made for this run.

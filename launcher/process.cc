@@ -149,8 +149,11 @@ Result<std::string> find_program(const std::string& name,
     if (found_but_not_executable.empty()) found_but_not_executable = candidate;
   }
   if (!found_but_not_executable.empty()) return not_executable(found_but_not_executable);
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("command not found: {} is not in any folder of PATH", in_quotes(name)));
+  const char* hint =
+      name == "python" ? "; give python3, or the path of the Python that has mxnet" : "";
+  return fail(
+      ErrorCode::kUnavailable,
+      fmt::format("command not found: {} is not in any folder of PATH{}", in_quotes(name), hint));
 }
 
 int exit_code_of(const Error& spawn_error) {

@@ -110,6 +110,9 @@ class Shim {
           found->second.close();
         return;
       }
+      case FrameType::kPause:
+        paused_by_launcher_ = fields.number() != 0;
+        return pause(false);
       case FrameType::kLeave:
         leaving_ = true;
         return;
@@ -178,6 +181,7 @@ class Shim {
   }
 
   void pause(bool paused) {
+    paused = paused || paused_by_launcher_ || queued_ > kFull;
     for (auto& [stream, reader] : readers_) reader.pause(paused);
   }
 
@@ -234,6 +238,7 @@ class Shim {
   size_t queued_ = 0;
   std::map<Stream, PipeReader> readers_;
   pid_t pid_ = -1;
+  bool paused_by_launcher_ = false;
   bool leaving_ = false;
   bool launcher_gone_ = false;
 };

@@ -47,17 +47,10 @@ class Link : public std::enable_shared_from_this<Link> {
       : socket_(std::move(socket)), events_(&events) {}
 
   void receive() {
-    if (std::exchange(receiving_, true)) return;
     socket_.async_read_some(asio::buffer(buffer_),
                             [self = shared_from_this()](const asio::error_code& error, size_t n) {
-                              self->receiving_ = false;
                               self->received(error, n);
                             });
-  }
-
-  void pause(bool paused) {
-    paused_ = paused;
-    if (!paused) receive();
   }
 
   void send(FrameType type, std::string_view content) {
@@ -83,7 +76,7 @@ class Link : public std::enable_shared_from_this<Link> {
     }
     if (events_ == nullptr) return;
     if (good) {
-      if (!paused_) receive();
+      receive();
       return;
     }
     LinkEvents& events = *events_;
@@ -123,8 +116,6 @@ class Link : public std::enable_shared_from_this<Link> {
   std::array<char, 262144> buffer_{};
   FrameReader reader_;
   std::deque<std::string> queue_;
-  bool receiving_ = false;
-  bool paused_ = false;
 };
 
 struct Worker {
@@ -180,7 +171,9 @@ class StarterEngine : public Engine, public LinkEvents {
 
   void pause(bool paused) override {
     for (Worker& worker : workers_) {
-      if (worker.link) worker.link->pause(paused);
+      // Not by reading nothing from the shim: how its worker ended comes the same way.
+      if (worker.link)
+        worker.link->send(FrameType::kPause, FieldWriter().number(paused ? 1 : 0).take());
     }
   }
 
@@ -269,6 +262,10 @@ class StarterEngine : public Engine, public LinkEvents {
     Worker& worker = workers_[static_cast<size_t>(rank)];
     if (std::exchange(worker.claimed, true)) return false;
     worker.link = link;
+    if (leaving_) {  // the job has ended without it
+      link->send(FrameType::kLeave, "");
+      return true;
+    }
     const Process& process = plan_.workers[static_cast<size_t>(rank)];
     StartRequest request{process.argv, process.environment, process.cores, ""};
     if (!plan_.log_folder.empty()) request.log_file = log_file(plan_.log_folder, rank);

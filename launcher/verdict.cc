@@ -52,6 +52,7 @@ Verdict::Verdict(int workers, Clock::time_point start)
 
 void Verdict::started(int rank, std::string host, pid_t pid) {
   Worker& worker = workers_[static_cast<size_t>(rank)];
+  if (worker.state == State::kEnded) return;  // nobody waits for it any more
   worker.state = State::kRunning;
   worker.host = std::move(host);
   worker.pid = pid;
@@ -153,7 +154,12 @@ std::string Verdict::describe(int rank) const {
   return text;
 }
 
-std::string Verdict::first_failure() const { return first_ ? describe(*first_) : foreign_; }
+std::string Verdict::first_failure() const {
+  if (!first_) return foreign_;
+  const Worker& worker = workers_[static_cast<size_t>(*first_)];
+  if (worker.never_ran) return fmt::format("rank {} could not be started", *first_);
+  return fmt::format("rank {} failed ({})", *first_, describe_status(worker.wait_status));
+}
 
 // "rank 0 ended with exit code 75, rank 2 with signal 15 (Terminated)".
 std::string Verdict::others() const {
@@ -170,7 +176,7 @@ std::string Verdict::others() const {
 
 std::vector<std::string> Verdict::report(const std::string& log_folder) const {
   std::vector<std::string> lines;
-  if (has_failed()) lines.push_back(first_failure());
+  if (has_failed()) lines.push_back(first_ ? describe(*first_) : foreign_);
   if (!has_failed() && timed_out_) lines.push_back("the job was ended by its timeout");
   if (!first_ || workers_[static_cast<size_t>(*first_)].never_ran) return lines;
   std::string tail = workers_[static_cast<size_t>(*first_)].tail;

@@ -37,7 +37,7 @@ class Verdict {
   int exit_code() const;
   // For people, several lines; empty where all went well.
   std::vector<std::string> report(const std::string& log_folder) const;
-  // One line, at the moment of the first failure.
+  // A few words, at the moment of the first failure: "rank 1 failed (exit code 3)".
   std::string first_failure() const;
 
  private:

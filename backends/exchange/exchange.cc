@@ -13,11 +13,16 @@ namespace {
 
 enum class Form { kAuto, kDirect, kRing };
 
-// Where one step of everything costs less than two or more steps of less.
+// Up to here (bytes that each rank sends) one step with everything costs less than two with less. Two
+// ranks send no more in one step than in two, they only add more.
 constexpr size_t kSmallBytes = 64u << 10;
-// Where the ring's fewer messages at once count for more than its many steps.
-constexpr int kRingRanks = 5;
-constexpr size_t kRingBytes = 1u << 20;
+constexpr size_t kSmallBytesOfTwo = 128u << 10;
+// The ring, with one sender and one receiver per rank at a time, comes closest to what a link can carry
+// (4 hosts at 1 Gbit/s: 99.8 %, direct 99.3 %; 8 hosts: 99.7 and 98.5 %). It has many steps, each of which
+// must carry enough to be worth it.
+constexpr int kRingRanks = 3;
+constexpr size_t kRingSlice = 128u << 10;
+constexpr size_t kSmallestMessage = 32u << 10;
 // Where a chain's pipeline is worth filling.
 constexpr size_t kChainBytes = 256u << 10;
 
@@ -53,6 +58,9 @@ class Exchange final : public Collective {
   Call make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done);
   Result<void> ring_with_direct(std::span<const Part> parts, const Reduce& reduce,
                                 const PartDone& done);
+  bool is_small(size_t bytes) const;
+  size_t direct_message() const;
+  size_t ring_message(size_t bytes) const;
   void alone(const Part& part, const Reduce& reduce) const;
   Result<void> usable();
 
@@ -87,6 +95,23 @@ Call Exchange::make_call(std::span<const Part> parts, const Reduce& reduce, cons
   return call;
 }
 
+bool Exchange::is_small(size_t bytes) const {
+  const auto peers = static_cast<size_t>(size() - 1);
+  return bytes * peers <= (peers == 1 ? kSmallBytesOfTwo : kSmallBytes);
+}
+
+// All peers' messages of one tick together are a chunk.
+size_t Exchange::direct_message() const {
+  return std::max(chunk_bytes_ / static_cast<size_t>(size() - 1),
+                  std::min(chunk_bytes_, kSmallestMessage));
+}
+
+// Several messages per step, so that adding to one overlaps with the way of another.
+size_t Exchange::ring_message(size_t bytes) const {
+  const size_t slice = bytes / static_cast<size_t>(size());
+  return std::clamp(slice / 4, std::min(chunk_bytes_, kSmallestMessage), chunk_bytes_);
+}
+
 Result<void> Exchange::allreduce(std::span<const Part> parts, const Reduce& reduce,
                                  const PartDone& done) {
   if (auto ok = usable(); !ok) return ok;
@@ -99,11 +124,15 @@ Result<void> Exchange::allreduce(std::span<const Part> parts, const Reduce& redu
   }
   Call call = make_call(parts, reduce, done);
   const size_t bytes = input_bytes(parts, size());
-  if (bytes * static_cast<size_t>(size() - 1) <= kSmallBytes) return allreduce_small(call);
-  if (form_ == Form::kDirect) return allreduce_direct(call);
-  if (form_ == Form::kRing) return allreduce_ring(call);
-  if (size() < kRingRanks || bytes < kRingBytes) return allreduce_direct(call);
-  return ring_with_direct(parts, reduce, done);
+  if (is_small(bytes)) return allreduce_small(call);
+  if (form_ == Form::kRing) {
+    call.chunk_bytes = ring_message(bytes);
+    return allreduce_ring(call);
+  }
+  const bool ring = size() >= kRingRanks && bytes >= kRingSlice * static_cast<size_t>(size());
+  if (form_ == Form::kAuto && ring) return ring_with_direct(parts, reduce, done);
+  call.chunk_bytes = direct_message();
+  return allreduce_direct(call);
 }
 
 // The ring, but for the types whose sums would then round at each step.
@@ -120,6 +149,7 @@ Result<void> Exchange::ring_with_direct(std::span<const Part> parts, const Reduc
     if (chosen.empty()) continue;
     const PartDone tell = [&](size_t i) { done(index[i]); };
     Call call = make_call(chosen, reduce, tell);
+    call.chunk_bytes = direct ? direct_message() : ring_message(input_bytes(chosen, size()));
     auto ok = direct ? allreduce_direct(call) : allreduce_ring(call);
     if (!ok) return ok;
   }

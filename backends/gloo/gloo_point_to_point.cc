@@ -32,7 +32,8 @@ GlooPointToPoint::GlooPointToPoint(std::shared_ptr<GlooContext> context, Duratio
 Result<PointToPoint::Ticket> GlooPointToPoint::send(int to, const void* from, size_t bytes) {
   uint64_t& count = sends_[static_cast<size_t>(to)];
   transport::SendOp op;
-  op.header = {kSlots | count, bytes, transport::kNoOffset};
+  op.header.slot = kSlots | count;
+  op.header.length = bytes;
   op.from = static_cast<const char*>(from);
   if (auto ok = wire_.send(to, std::move(op)); !ok) return fail(ok.error());
   return make_ticket(++count, to, true);

@@ -30,8 +30,8 @@ def quantile(values, share):
 
 
 def adopt_orphans():
-    """Lets this process inherit what its children leave behind, so that `run_once` can end it: ranks
-    outlive a starter that was killed."""
+    """Lets this process inherit what its children leave behind, so that `run_once` can end it:
+    ranks outlive a starter that was killed."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -10,21 +10,25 @@ CUT = 10  # a bar that is longer than this many times the shortest is cut, and s
 
 STYLE = """
 :root { --ink: #1c2430; --dim: #66707f; --line: #d8dde4; --paper: #ffffff; --own: #1667c5;
-  --cpp: #8d98a7; --mxnet: #d0902b; --python: #8a63b8; --reference: #3c9a6c; --mark: #1c2430; }
+  --cpp: #8d98a7; --mxnet: #d0902b; --python: #8a63b8; --reference: #3c9a6c;
+  --mark: #1c2430; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --dim: #98a2b1; --line: #38414e;
   --paper: #14181f; --own: #5aa2f2; --mark: #f4f6f9; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 1040px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin: 2.5rem 0 .3rem; }
 h3 { font-size: 1rem; margin: 1rem 0 .2rem; } p { margin: .3rem 0; } .dim { color: var(--dim); }
-svg { max-width: 100%; height: auto; display: block; } svg text { font-size: 13px; fill: var(--ink); }
-svg .dim { fill: var(--dim); } .axis { stroke: var(--line); } .mark { fill: var(--mark); opacity: .75; }
+svg { max-width: 100%; height: auto; display: block; }
+svg text { font-size: 13px; fill: var(--ink); }
+svg .dim { fill: var(--dim); } .axis { stroke: var(--line); }
+.mark { fill: var(--mark); opacity: .75; }
 .spread { stroke: var(--mark); stroke-width: 1.5; } .aim { stroke: var(--reference);
   stroke-width: 1.5; stroke-dasharray: 5 3; } .own { fill: var(--own); font-weight: 600; }
 .cpp { fill: var(--cpp); } .mxnet { fill: var(--mxnet); } .python { fill: var(--python); }
 .reference { fill: var(--reference); } .key { display: inline-block; width: .8em; height: .8em;
   margin: 0 .35em 0 1em; border-radius: 2px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin-top: .5rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13px; margin-top: .5rem; }
 th, td { text-align: left; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; } td { font-variant-numeric: tabular-nums; } tr.ours td { font-weight: 600; }
 """
@@ -86,8 +90,8 @@ class _Plot:
         yield (f'<text x="{LABEL - 8}" y="{middle + 4}" text-anchor="end"'
                f'{" class=own" if case["own"] else ""}>{name}</text>')
         yield (f'<rect class="{colour}" x="{LABEL}" y="{top}" height="{BAR}" rx="2" '
-               f'width="{self.x(median) - LABEL:.1f}"><title>{name}: {results.show_us(median)}, rounds '
-               f'{results.show_us(low)} to {results.show_us(high)}</title></rect>')
+               f'width="{self.x(median) - LABEL:.1f}"><title>{name}: {results.show_us(median)}, '
+               f'rounds {results.show_us(low)} to {results.show_us(high)}</title></rect>')
         yield (f'<line class="spread" x1="{self.x(low):.1f}" x2="{self.x(high):.1f}" y1="{middle}" '
                f'y2="{middle}"/>')
         for each in case["rounds"]:
@@ -162,8 +166,8 @@ def render(runs):
              f"<title>pushpull and its peers</title><style>{STYLE}</style></head><body>"
              "<h1>pushpull and its peers</h1>"
              "<p>Time to sum a model's gradients over all ranks; shorter is better. A bar is the "
-             "median of the rounds, a point one round (the median of its steps, each of which counts "
-             "with its slowest rank), the line their spread.</p>", _legend()]
+             "median of the rounds, a point one round (the median of its steps, each of which "
+             "counts with its slowest rank), the line their spread.</p>", _legend()]
     for run in runs:
         about = run["context"]
         parts.append(f'<p class="dim">{html.escape(about["date"])}; {html.escape(about["cpu"])}, '

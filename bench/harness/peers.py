@@ -155,7 +155,7 @@ class Memory(Peer):
 
 
 class Iperf3(Peer):
-    """What a link gives to plain TCP, both ways at once, as the time the wire needs at that rate."""
+    """What a link gives to plain TCP, both ways at once, as the wire's time at that rate."""
     modes = ("tensor",)
     on_one_host = False
     level = "reference"
@@ -246,7 +246,8 @@ class OneCcl(Peer):
 
     def processes(self, job):
         prefix = os.path.join(PEERS_DIR, "oneccl")
-        env = {"I_MPI_ROOT": prefix, "CCL_ROOT": prefix, "PATH": f"{prefix}/bin:{os.environ['PATH']}",
+        env = {"I_MPI_ROOT": prefix, "CCL_ROOT": prefix,
+               "PATH": f"{prefix}/bin:{os.environ['PATH']}",
                "LD_LIBRARY_PATH": f"{prefix}/lib", "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0",
                "I_MPI_HYDRA_IFACE": "lo", "CCL_ATL_TRANSPORT": "mpi", "CCL_LOG_LEVEL": "error",
                "CCL_KVS": os.path.join(job.out, "kvs"),
@@ -381,8 +382,9 @@ class Pushpull(Peer):
         rendezvous = None
         if self.backend == "gloo-redis":
             host, port = ("10.77.0.254" if job.lab else "127.0.0.1"), free_port()
-            made.append(Process(job.on_head(["redis-server", "--port", str(port), "--bind", host,
-                                             "--protected-mode", "no", "--save", ""]), service=True))
+            server = ["redis-server", "--port", str(port), "--bind", host, "--protected-mode", "no",
+                      "--save", ""]
+            made.append(Process(job.on_head(server), service=True))
             rendezvous = f"redis://{host}:{port}/0"
         env = {"PUSHPULL_SECRET": secrets.token_hex(16)}
         if not job.lab:
@@ -431,7 +433,7 @@ def catalogue():
         Horovod("horovod-mpi", "Horovod, MPI", "mpi"),
         Horovod("horovod-gloo", "Horovod, Gloo", "gloo"),
         DistSync("dist_sync", "MXNet dist_sync"),
-        *(DistSync(f"dist_sync-{count}", f"MXNet dist_sync, {count} server{'s' * (count > 1)}", count)
-          for count in (1, 2, 4, 8)),
+        *(DistSync(f"dist_sync-{n}", f"MXNet dist_sync, {n} server{'s' * (n > 1)}", n)
+          for n in (1, 2, 4, 8)),
     ]
     return {peer.name: peer for peer in known}

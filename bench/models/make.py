@@ -59,7 +59,7 @@ def vgg16():
 
 
 def bert_base():
-    """Devlin et al. 2018, uncased vocabulary, 12 layers of width 768, with pooler, without heads."""
+    """Devlin et al. 2018, uncased vocabulary, 12 layers of width 768, with pooler, no heads."""
     width, inner, vocabulary, positions, segments = 768, 3072, 30522, 512, 2
 
     def dense(name, outputs, inputs):

@@ -2,10 +2,10 @@
 
     horovod_gloo_start.py NP PER_HOST LAB COMMAND...
 
-Runs Horovod's rendezvous server here and one worker per rank: on this machine where LAB is `-`, else
-rank r in host r // PER_HOST of that lab, while this runs in the lab's head. Horovod 0.28 binds one of
-its Gloo contexts to the address of the host's name whatever interface it is told, so a host's name
-must resolve to its address, as it does in a lab.
+Runs Horovod's rendezvous server here and one worker per rank: on this machine where LAB is `-`,
+else rank r in host r // PER_HOST of that lab, while this runs in the lab's head. Horovod 0.28 binds
+one of its Gloo contexts to the address of the host's name whatever interface it is told, so a
+host's name must resolve to its address, as it does in a lab.
 """
 import os
 import subprocess

@@ -1,6 +1,6 @@
 """MXNet's own parameter server: pushpull per key on a `dist_sync` store, then waitall.
 
-The role (scheduler, server, worker) comes from DMLC_ROLE; servers and scheduler end inside `create`.
+The role (scheduler, server, worker) comes from DMLC_ROLE; the first two end inside `create`.
 """
 import mxnet as mx
 

@@ -1,4 +1,4 @@
-"""Tensors of MXNet for `workload.measure`; the library under test adds `allreduce` and `barrier`."""
+"""MXNet tensors for `workload.measure`; the library under test adds `allreduce`, `barrier`."""
 import mxnet as mx
 
 
@@ -16,6 +16,6 @@ class Tensors:
         return all(bool((array == value).min().asscalar()) for array in self.arrays)
 
     def with_priorities(self):
-        """(index, tensor, priority): the first layer's gradient, which comes last, is most urgent."""
+        """(index, tensor, priority): the first layer's gradient comes last and is most urgent."""
         last = len(self.arrays) - 1
         return [(i, array, i - last) for i, array in enumerate(self.arrays)]

@@ -1,5 +1,5 @@
-"""What measures must itself be right: shape lists, arithmetic, foreign load, failures, the page; and
-every kind of case still runs."""
+"""What measures must itself be right: shape lists, arithmetic, foreign load, failures, the page;
+and every kind of case still runs."""
 import html.parser
 import importlib.util
 import json
@@ -28,7 +28,7 @@ def load_script(path):
 make_models = load_script(os.path.join(BENCH, "models", "make.py"))
 
 
-# -- shape lists ------------------------------------------------------------------------------------
+# -- shape lists ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", make_models.MODELS)
@@ -50,7 +50,7 @@ def test_numbers_of_tensors(model, tensors):
     assert len(make_models.lines(model)) == tensors
 
 
-# -- plan -------------------------------------------------------------------------------------------
+# -- plan -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts, per_host, rate, milliseconds", [
@@ -70,7 +70,7 @@ def test_suites_name_what_exists(suite):
         assert os.path.exists(group.model_path)
 
 
-# -- statistics and page ----------------------------------------------------------------------------
+# -- statistics and page --------------------------------------------------------------------------
 
 
 def make_round(median, foreign=0.0):
@@ -153,7 +153,7 @@ def test_the_page_shows_every_round_and_fetches_nothing():
     assert "memcpy of the same bytes" in text
 
 
-# -- foreign load -----------------------------------------------------------------------------------
+# -- foreign load ---------------------------------------------------------------------------------
 
 
 SPIN = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
@@ -174,7 +174,7 @@ def test_load_of_others_is_seen_and_ours_is_not():
     assert not {str(ours.pid), str(os.getpid())} & set(watch.before)
 
 
-# -- runs that fail ---------------------------------------------------------------------------------
+# -- runs that fail -------------------------------------------------------------------------------
 
 
 class Scripted(Peer):
@@ -204,8 +204,8 @@ def test_the_first_failure_ends_the_rest_and_is_told():
 def test_a_run_without_end_is_ended(tmp_path):
     note = tmp_path / "pid"
     with pytest.raises(measure.CaseFailed, match="no result within 0.5 s: still thinking"):
-        run_scripts(f"echo still thinking; echo $$ > {note}; trap '' TERM; while :; do sleep 0.1; done",
-                    timeout=0.5)
+        run_scripts(f"trap '' TERM; echo still thinking; echo $$ > {note}; "
+                    "while :; do sleep 0.1; done", timeout=0.5)
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)
 
@@ -271,7 +271,7 @@ def test_a_program_that_cannot_start_is_a_failure():
         measure.run_once(peer, group, "tensor")
 
 
-# -- programs ---------------------------------------------------------------------------------------
+# -- programs -------------------------------------------------------------------------------------
 
 
 def test_a_wrong_sum_is_found(tmp_path):

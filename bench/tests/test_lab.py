@@ -1,4 +1,4 @@
-"""The lab's promises: hosts that are hosts, links of the rate asked for, and nothing left behind."""
+"""The lab's promises: hosts that are hosts, links of the rate asked for, nothing left behind."""
 import contextlib
 import json
 import os
@@ -44,7 +44,7 @@ def lab():
         yield made
 
 
-# -- plans: no root needed --------------------------------------------------------------------------
+# -- plans: no root needed ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate, bits", [("1gbit", 10**9), ("2.5gbit", 2_500_000_000),
@@ -69,7 +69,7 @@ def test_without_root_it_says_what_to_do():
             "sudo") in done.stderr
 
 
-# -- hosts ------------------------------------------------------------------------------------------
+# -- hosts ----------------------------------------------------------------------------------------
 
 
 @needs_root
@@ -169,7 +169,7 @@ def test_unknown_labs_and_sizes_are_explained():
     assert "a lab has 1 to 200 hosts, not 0" in lab_command("up", 0, "1gbit").stderr
 
 
-# -- several labs -----------------------------------------------------------------------------------
+# -- several labs ---------------------------------------------------------------------------------
 
 
 @needs_root
@@ -198,7 +198,7 @@ def test_a_name_is_given_once(lab):
     assert f"a lab named '{lab.name}' is up already; choose another --name" in done.stderr
 
 
-# -- links ------------------------------------------------------------------------------------------
+# -- links ----------------------------------------------------------------------------------------
 
 
 def cpu_times():
@@ -208,7 +208,7 @@ def cpu_times():
 
 
 def iperf3(lab, seconds=2):
-    """Received bits per second from host 0 to host 1, and the share of the machine that was idle."""
+    """Bits per second from host 0 to host 1, and the share of the machine that was idle."""
     with lab.popen(1, ["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE,
                    text=True) as server:
         while "listening" not in server.stdout.readline():
@@ -268,7 +268,7 @@ def test_a_delay_is_kept_or_refused():
                     if name.startswith(f"{os.getpid()}.")]
 
 
-# -- ending -----------------------------------------------------------------------------------------
+# -- ending ---------------------------------------------------------------------------------------
 
 
 # Processes that are hard to be rid of: deaf to SIGTERM, in a session of its own and orphaned, in a

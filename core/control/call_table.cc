@@ -61,7 +61,7 @@ bool CallTable::announce(Slot slot, int rank, uint32_t variant) {
   if ((word & bit) != 0) return false;
   word |= bit;
   Call& call = calls_[slot];
-  if (call.stage != Stage::kWithdrawn) ++marks_[static_cast<size_t>(rank)];
+  if (call.stage != Stage::kFailing) ++marks_[static_cast<size_t>(rank)];
   if (call.announced++ == 0) {
     call.variant = variant;
   } else if (variant != call.variant) {
@@ -75,10 +75,10 @@ void CallTable::make_ready(Slot slot) {
   calls_[slot].stage = Stage::kReady;
 }
 
-void CallTable::make_withdrawn(Slot slot) {
+void CallTable::make_failing(Slot slot) {
   unlink(slot);
   uncount(slot);
-  calls_[slot].stage = Stage::kWithdrawn;
+  calls_[slot].stage = Stage::kFailing;
 }
 
 void CallTable::uncount(Slot slot) {
@@ -103,7 +103,7 @@ void CallTable::end(uint32_t key, uint64_t number) {
   if (slot != kNoCall && slot != kEndedCall) {
     const Stage stage = calls_[slot].stage;
     if (stage == Stage::kWaiting) unlink(slot);
-    if (stage != Stage::kWithdrawn) {
+    if (stage != Stage::kFailing) {
       if (complete(slot)) {
         ++full_ends_;
       } else {

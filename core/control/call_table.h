@@ -20,9 +20,9 @@ inline constexpr Slot kNoCall = ~Slot{0};         // not announced by anybody ye
 inline constexpr Slot kEndedCall = ~Slot{0} - 1;  // over: it counts as made on every rank
 
 enum class Stage : uint8_t {
-  kWaiting,    // for ranks that have not announced it
-  kReady,      // every rank has: it is being cut into batches
-  kWithdrawn,  // fails on each rank as it comes
+  kWaiting,  // for ranks that have not announced it
+  kReady,    // every rank has: it is being cut into batches
+  kFailing,  // it fails on each rank as it comes
 };
 
 struct Call {
@@ -60,9 +60,9 @@ class CallTable {
   Slot open(uint32_t key, uint64_t number, Clock::time_point now);
   // false where this rank had announced it before.
   bool announce(Slot slot, int rank, uint32_t variant);
-  // Takes it off the list of waiting calls; what is withdrawn does not count as open for any rank.
+  // Takes it off the list of waiting calls; a failing one does not count as open for any rank.
   void make_ready(Slot slot);
-  void make_withdrawn(Slot slot);
+  void make_failing(Slot slot);
   // Ends a call, open or not yet.
   void end(uint32_t key, uint64_t number);
 
@@ -103,7 +103,7 @@ class CallTable {
   std::vector<uint64_t> bits_;  // words_ per call: who has announced it
   std::vector<Slot> free_;
   size_t places_ = 0;  // over all windows
-  // Announcements per rank, without those of calls that ended with ranks missing or were withdrawn;
+  // Announcements per rank, without those of calls that ended with ranks missing or are failing;
   // the ends of complete calls are counted once for all.
   std::vector<uint64_t> marks_;
   uint64_t full_ends_ = 0;

@@ -184,10 +184,12 @@ void Coordinator::State::handle(int rank, const Define& message, Time) {
 }
 
 void Coordinator::State::handle(int rank, const Announce& message, Time now) {
-  if (at(rank).leaving && !message.calls.empty()) {
+  if (message.calls.empty()) return;
+  if (at(rank).leaving) {
     malformed(rank, "it announced a call after its goodbye");
     return;
   }
+  at(rank).last_call = now;
   for (const Announcement& announcement : message.calls)
     if (!announce(rank, announcement, now)) return;
 }
@@ -214,8 +216,8 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
     malformed(rank, fmt::format("{} was announced twice", keys.describe_call(key, number)));
     return false;
   }
-  if (call.stage == Stage::kWithdrawn) {
-    come_to_withdrawn(slot, rank, true);
+  if (call.stage == Stage::kFailing) {
+    fail_on_arrival(slot, rank, true);
     return true;
   }
   calls.announce(slot, rank, local->variant);

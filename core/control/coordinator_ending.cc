@@ -28,9 +28,9 @@ void Coordinator::State::fail_calls_without(int leaver) {
   for (const auto& [key, call] : hopeless)
     fail_call(key, call, ErrorCode::kPeerLost, leaver, left_before(leaver, key, call));
   std::vector<Slot> not_awaited;
-  for (const auto& [call, failed] : withdrawn)
+  for (const auto& [call, failed] : failing)
     not_awaited.push_back(calls.find(call.first, call.second));
-  for (const Slot slot : not_awaited) come_to_withdrawn(slot, leaver, false);
+  for (const Slot slot : not_awaited) fail_on_arrival(slot, leaver, false);
 }
 
 // The leaver went without waiting for calls that it had announced.

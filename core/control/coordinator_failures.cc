@@ -21,6 +21,7 @@ void Coordinator::State::handle(int rank, const Withdraw& message, Time now) {
     malformed(rank, "it withdrew a call that cannot be");
     return;
   }
+  at(rank).last_call = now;
   Slot slot = calls.find(*key, message.call);
   if (slot == kEndedCall) return;
   if (slot != kNoCall && calls.has_announced(slot, rank)) {
@@ -28,41 +29,40 @@ void Coordinator::State::handle(int rank, const Withdraw& message, Time now) {
                                 keys.describe_call(*key, message.call)));
     return;
   }
-  const Failed failed{
-      .id = *key,
-      .call = message.call,
-      .code = ErrorCode::kAborted,
-      .culprit = rank,
-      .message = fmt::format("{} withdrew {}: {}", describe(rank),
-                             keys.describe_call(*key, message.call), message.reason)};
-  tell_name(*key);
   if (slot == kNoCall) slot = calls.open(*key, message.call, now);
-  if (calls[slot].stage != Stage::kWithdrawn) {
-    calls.make_withdrawn(slot);
-    withdrawn.emplace(std::pair(*key, message.call), failed);
-    for (int r = 0; r < options.size; ++r)
-      if (calls.has_announced(slot, r)) output.send(r, failed);
-  }
-  come_to_withdrawn(slot, rank, true);
-  for (const int leaver : leavers) {
-    if (calls.find(*key, message.call) != slot) break;
-    if (!calls.has_announced(slot, leaver)) come_to_withdrawn(slot, leaver, false);
-  }
+  if (calls[slot].stage != Stage::kFailing)
+    fail_as_they_come(
+        slot, {.id = *key,
+               .call = message.call,
+               .code = ErrorCode::kAborted,
+               .culprit = rank,
+               .message = fmt::format("{} withdrew {}: {}", describe(rank),
+                                      keys.describe_call(*key, message.call), message.reason)});
+  if (calls.find(*key, message.call) == slot) fail_on_arrival(slot, rank, true);
   note_facing(*key, now);
 }
 
-// Ranks that have not made the call yet hear of its failure when they do, not before: a rank that
-// is only late would take it for a call that is over, and number its own wrongly.
-void Coordinator::State::come_to_withdrawn(Slot slot, int rank, bool tell) {
-  const uint32_t key = calls[slot].key;
-  const uint64_t number = calls[slot].number;
-  const auto failed = withdrawn.find({key, number});
-  if (has_rank(calls.announcers(slot), rank) || failed == withdrawn.end()) return;
+// A Failed that reaches a rank which has not made the call counts it as made there. One that is
+// only late would then take another number for its own call: it hears of the failure when it comes.
+void Coordinator::State::fail_as_they_come(Slot slot, Failed failed) {
+  tell_name(failed.id);
+  calls.make_failing(slot);
+  for (int r = 0; r < options.size; ++r)
+    if (calls.has_announced(slot, r) && !at(r).lost) output.send(r, failed);
+  const std::pair id(failed.id, failed.call);
+  failing.emplace(id, std::move(failed));
+  for (const int leaver : leavers)
+    if (calls.find(id.first, id.second) == slot) fail_on_arrival(slot, leaver, false);
+}
+
+void Coordinator::State::fail_on_arrival(Slot slot, int rank, bool tell) {
+  const auto failed = failing.find({calls[slot].key, calls[slot].number});
+  if (failed == failing.end() || calls.has_announced(slot, rank)) return;
   calls.announce(slot, rank, calls[slot].variant);
   if (tell) output.send(rank, failed->second);
   if (!calls.complete(slot)) return;
-  withdrawn.erase(failed);
-  calls.end(key, number);
+  failing.erase(failed);
+  calls.end(calls[slot].key, calls[slot].number);
 }
 
 // ---- mismatch ----
@@ -221,11 +221,26 @@ void Coordinator::State::judge_stalls(Time now) {
     if (any_due) warn_stalled(slots, now);
     for (const Slot slot : slots) stall_check = std::min(stall_check, calls[slot].next_warning);
   }
-  for (const Slot slot : to_fail) {
-    const Call& call = calls[slot];
-    const auto missing = calls.missing(slot);
-    fail_call(call.key, call.number, ErrorCode::kTimeout, missing.size() == 1 ? missing[0] : -1,
-              keys.describe_call(call.key, call.number) + waits_for(slot, options.stall_timeout));
+  for (const Slot slot : to_fail) fail_stalled(slot);
+}
+
+void Coordinator::State::fail_stalled(Slot slot) {
+  const Call& call = calls[slot];
+  const uint32_t key = call.key;
+  const uint64_t number = call.number;
+  const auto since = call.since;
+  const auto missing = calls.missing(slot);
+  fail_as_they_come(
+      slot, {.id = key,
+             .call = number,
+             .code = ErrorCode::kTimeout,
+             .culprit = missing.size() == 1 ? missing[0] : -1,
+             .message = keys.describe_call(key, number) + waits_for(slot, options.stall_timeout)});
+  // Who has made other calls since, or waits for others itself, is not late: it passes over this
+  // call, which counts as made there.
+  for (const int r : missing) {
+    const bool goes_on = at(r).last_call >= since || calls.open_of(r) > 0;
+    if (goes_on && calls.find(key, number) == slot) fail_on_arrival(slot, r, true);
   }
 }
 

@@ -31,6 +31,7 @@ struct Coordinator::State {
     bool farewelled = false;  // everything it took part in is done, it may go
     bool lost = false;        // its connection has ended
     uint64_t finished = 0;    // batches
+    Time last_call{};         // when it last announced or withdrew one
   };
   // Two calls of one key but different kinds that wait for each other's ranks.
   struct Facing {
@@ -84,14 +85,17 @@ struct Coordinator::State {
   // ---- coordinator_failures.cc ----
   // Ends a call on every rank; from then on it counts as made.
   void fail_call(uint32_t key, uint64_t call, ErrorCode code, int culprit, std::string message);
-  // A rank comes to a withdrawn call, or (silently) has left and never will.
-  void come_to_withdrawn(Slot slot, int rank, bool tell);
+  // Ends a call now on the ranks that have made it, and on each other rank as it comes.
+  void fail_as_they_come(Slot slot, Failed failed);
+  // A rank comes to a failing call, or (untold) has left and never will.
+  void fail_on_arrival(Slot slot, int rank, bool tell);
   void fail_mismatched(Slot slot);
   void note_facing(uint32_t key, Time now);
   void judge_facing(Time now);
   void fail_facing(const Facing& facing);
   void watch_stall(Time since);
   void judge_stalls(Time now);
+  void fail_stalled(Slot slot);
   void warn_stalled(const std::vector<Slot>& slots, Time now);
   std::string waits_for(Slot slot, Duration waited) const;
 
@@ -127,7 +131,7 @@ struct Coordinator::State {
   ToRank batch_message = Batch{};  // reused: its memory stays
   std::array<CutBatch, 4> recent;  // batch n at n mod size
 
-  std::map<std::pair<uint32_t, uint64_t>, Failed> withdrawn;  // by key and call, until all came
+  std::map<std::pair<uint32_t, uint64_t>, Failed> failing;  // by key and call, until all came
   std::vector<Facing> facings;
   std::vector<Report> reports;
   Time reports_due = Time::max();

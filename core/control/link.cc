@@ -9,7 +9,7 @@
 namespace pushpull {
 namespace {
 
-// What the loop's handlers share; outlives the link while one of them runs.
+// What the loop's handlers share; outlives the link only while one of them runs.
 struct SocketLinkState {
   std::shared_ptr<Connection> connection;
   Duration limit;
@@ -78,10 +78,17 @@ class SocketLink final : public ControlLink {
 
   void start(Receiver receiver) override {
     state_->receiver = std::move(receiver);
-    auto state = state_;
-    state->connection->start([state](std::string_view bytes) { return state->take(bytes); },
-                             [state](const std::string& why) { state->lost(why); });
-    io_.every(state->limit / 4, [weak = std::weak_ptr(state)] {
+    // Weak: the state owns the connection, whose handlers must not own the state in turn.
+    const std::weak_ptr weak = state_;
+    state_->connection->start(
+        [weak](std::string_view bytes) -> Result<size_t> {
+          const auto live = weak.lock();
+          return live ? live->take(bytes) : bytes.size();
+        },
+        [weak](const std::string& why) {
+          if (const auto live = weak.lock()) live->lost(why);
+        });
+    io_.every(state_->limit / 4, [weak] {
       const auto live = weak.lock();
       if (live && !live->connection->closed()) live->beat();
     });

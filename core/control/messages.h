@@ -106,7 +106,9 @@ struct Batch {
   CallKind kind = CallKind::kPushPull;   // all entries: same kind, root and scales
   std::vector<BatchEntry> entries;
 };
-struct Failed {                          // this call fails on every rank and counts as made everywhere
+// This call fails on every rank and counts as made everywhere: a rank that gets it without having made
+// (or reserved) the call goes on to the next number. Ranks that are only late get it when they come.
+struct Failed {
   uint32_t id = 0;
   uint64_t call = 0;
   ErrorCode code = ErrorCode::kMismatch;

@@ -192,6 +192,10 @@ Result<size_t> ControlServer::take(int rank, std::string_view bytes) {
   handle([&](Coordinator& c) {
     const auto now = Clock::now();
     for (const FromRank& m : messages) c.receive(rank, m, now);
+    if (bad)
+      c.abort(Error(ErrorCode::kAborted,
+                    fmt::format("rank {} sent a malformed message: {}", rank, bad->message()))
+                  .at_rank(rank));
   });
   if (bad) return fail(*bad);
   return used;
@@ -225,7 +229,7 @@ void ControlServer::abort(const Error& reason) {
   handle([&](Coordinator& c) { c.abort(reason); });
 }
 
-void ControlServer::wait_until_left(Deadline deadline) {
+bool ControlServer::wait_until_left(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto ended = [this] {
     if (coordinator_.all_left()) return true;
@@ -236,6 +240,7 @@ void ControlServer::wait_until_left(Deadline deadline) {
   // Connections end without an event of the coordinator after a verdict: look now and then.
   while (!ended() && Clock::now() < deadline)
     changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(10)));
+  return ended();
 }
 
 std::string ControlServer::dump() const {

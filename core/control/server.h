@@ -42,8 +42,9 @@ class ControlServer : private Coordinator::Output {
   bool all_joined() const;
   std::string joined_so_far() const;
   void abort(const Error& reason);
-  // Waits until every rank has left, or the group has ended and the verdict was delivered.
-  void wait_until_left(Deadline deadline);
+  // Waits until every rank has left, or the group has ended and the verdict was delivered; false where
+  // the deadline came first.
+  bool wait_until_left(Deadline deadline);
   std::string dump() const;
   std::vector<int> descriptors() const;  // for a fork's child
 

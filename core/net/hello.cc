@@ -12,7 +12,6 @@
 #include <openssl/rand.h>
 
 #include "core/net/bytes.h"
-#include "core/version.h"
 
 namespace pushpull {
 namespace {
@@ -156,7 +155,7 @@ Error protocols_differ(int rank, std::string_view version, uint16_t protocol) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("{} runs pushpull {} (protocol {}), rank 0 runs {} (protocol {}); "
                            "install the same version everywhere",
-                           who, version, protocol, kVersion, kProtocolVersion))
+                           who, version, protocol, library_version(), kProtocolVersion))
       .at_rank(rank);
 }
 
@@ -267,7 +266,7 @@ void ServerHandshake::answer(uint8_t verdict, std::string_view body, bool authen
 
 ClientHandshake::ClientHandshake(std::string secret, Hello hello)
     : secret_(std::move(secret)), hello_(std::move(hello)) {
-  if (hello_.version.empty()) hello_.version = kVersion;
+  if (hello_.version.empty()) hello_.version = library_version();
 }
 
 size_t ClientHandshake::wanted() const {
@@ -355,6 +354,8 @@ tl::unexpected<Error> ClientHandshake::broken(std::string why) {
   failure_ = Failure::kBroken;
   return fail(ErrorCode::kUnavailable, std::move(why));
 }
+
+std::string library_version() { return PUSHPULL_VERSION; }
 
 std::string random_id() { return hexadecimal(random_bytes(16)); }
 

@@ -117,6 +117,9 @@ class ClientHandshake {
   Failure failure_ = Failure::kNone;
 };
 
+// "0.1.0"
+std::string library_version();
+
 // 32 hexadecimal digits from the system's random source.
 std::string random_id();
 // A new job secret, 64 hexadecimal digits.

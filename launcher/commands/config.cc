@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "core/environment.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
 #include "launcher/process.h"
@@ -32,7 +33,7 @@ class ConfigCommand : public Command {
       fmt::print("{}", json_schema());
       return 0;
     }
-    const auto config = flags_.load();
+    const auto config = flags_.load(environment_variable);
     if (!config || !words.empty()) {
       fmt::print(stderr, "pushpull: error: {}\n",
                  config ? "config takes no command; leave out what follows its flags"

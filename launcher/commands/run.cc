@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/environment.h"
+#include "core/registry.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
 #include "launcher/job.h"
@@ -49,8 +50,10 @@ std::vector<int> usable_cores() {
   return cores;
 }
 
-Surroundings look_around(const ReservedPort& rendezvous, const ReservedPort& redis) {
+Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
+                         const ReservedPort& redis) {
   Surroundings around;
+  around.backends = Registry(config.text("backend_path")).backend_names();
   around.environment = whole_environment();
   std::error_code ignored;
   around.folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
@@ -78,12 +81,12 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load();
+    auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
     auto rendezvous = ReservedPort::make();
     auto redis = ReservedPort::make();
     if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
-    const Surroundings around = look_around(*rendezvous, *redis);
+    const Surroundings around = look_around(*config, *rendezvous, *redis);
     const auto plan = make_plan(*config, flags_.file(), words, around);
     if (!plan) return usage_error(plan.error());
     if (dry_run_) {

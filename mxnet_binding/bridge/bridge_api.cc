@@ -11,6 +11,7 @@
 
 #include "mxnet_binding/bridge/array.h"
 #include "mxnet_binding/bridge/barrier.h"
+#include "mxnet_binding/bridge/engine_error.h"
 #include "mxnet_binding/bridge/mxnet_library.h"
 #include "mxnet_binding/bridge/store.h"
 
@@ -62,6 +63,12 @@ int pushpull_bridge_open(const char* libmxnet, PushPullBridge** bridge) {
 
 int pushpull_bridge_verify(PushPullBridge* bridge, void* base, void* view, void* other) {
   return report(pushpull::bridge::verify_chunks(*bridge->library, base, view, other));
+}
+
+int pushpull_bridge_make_room(PushPullBridge* bridge, void** scratch, int num_scratch) {
+  if (num_scratch < 1) return 0;
+  return report(pushpull::bridge::make_room_for_errors(
+      *bridge->library, {scratch, static_cast<size_t>(num_scratch)}));
 }
 
 void pushpull_bridge_free(PushPullBridge* bridge) { delete bridge; }

@@ -29,6 +29,9 @@ PUSHPULL_API int pushpull_bridge_open(const char* libmxnet, PushPullBridge** bri
  * array of the same shape. */
 PUSHPULL_API int pushpull_bridge_verify(PushPullBridge* bridge, void* base, void* view,
                                         void* other);
+/* Prepares MXNet's engine for many errors at once, see engine_error.h: `scratch` are arrays of
+ * their own. Not with NaiveEngine. */
+PUSHPULL_API int pushpull_bridge_make_room(PushPullBridge* bridge, void** scratch, int num_scratch);
 PUSHPULL_API void pushpull_bridge_free(PushPullBridge* bridge);
 
 /* `store` stays the caller's and must outlive the operations; see pushpull_bridge_idle().

@@ -67,6 +67,7 @@ Result<std::shared_ptr<const MxnetLibrary>> MxnetLibrary::open(const char* path)
                    &library->shape);
   symbols.required("MXNDArrayToDLPack", &library->to_dlpack);
   symbols.required("MXNDArrayCallDLPackDeleter", &library->free_dlpack);
+  symbols.required("MXNDArrayWaitToRead", &library->wait_to_read);
   symbols.required("MXEnginePushAsyncND", &library->push_async);
   if (!symbols.missing().empty()) {
     return fail(PUSHPULL_UNSUPPORTED, "MXNet " + version_text(library->version_) + " at " + path +

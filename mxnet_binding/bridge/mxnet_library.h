@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "mxnet_binding/bridge/failure.h"
 
@@ -18,6 +19,15 @@ struct EngineCallback {
   void* engine;
   void* operation;
 };
+
+// Where our operations run: MXNet's Context of the CPU; and the kind of operation (FnProperty) for
+// which the engine honours priorities.
+struct EngineContext {
+  int32_t device_type;
+  int32_t device_id;
+};
+inline constexpr EngineContext kCpu{1, 0};
+inline constexpr int kCpuPrioritized = 3;
 
 // A place in which MXNet's C++ code may construct one of its arrays. Larger than any of them.
 // Not trivially copyable, so that a function returning it takes a hidden pointer as MXNet's does.
@@ -46,9 +56,14 @@ class MxnetLibrary {
   int (*shape)(NDArrayHandle, int* ndim, const int64_t** dims) = nullptr;
   int (*to_dlpack)(NDArrayHandle, void** managed) = nullptr;
   int (*free_dlpack)(void* managed) = nullptr;
+  int (*wait_to_read)(NDArrayHandle) = nullptr;
   int (*push_async)(void* function, void* param, void (*deleter)(void*), const void* context,
                     NDArrayHandle* reads, int num_reads, NDArrayHandle* writes, int num_writes,
                     const void* property, int priority, const char* name, bool wait) = nullptr;
+
+  // The engine keeps a list of errors that it changes without a lock, so only one thread at a time
+  // may complete an operation with an error. See engine_error.h.
+  std::mutex& completing_with_error() const { return completing_with_error_; }
 
   // Convert an array from oneDNN's blocked layout to the default one. Not part of MXNet's C API, so
   // null where a build does not export them (one without oneDNN has no such layout either).
@@ -60,6 +75,7 @@ class MxnetLibrary {
   MxnetLibrary() = default;
 
   int version_ = 0;
+  mutable std::mutex completing_with_error_;
   const char* (*get_last_error_)() = nullptr;
 };
 

@@ -1,27 +1,12 @@
 #include "mxnet_binding/bridge/operation.h"
 
-#include <mutex>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
-// The engine copies the error it is given by this name; the layout is that of its base.
-namespace dmlc {
-struct Error : public std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-}  // namespace dmlc
+#include "mxnet_binding/bridge/engine_error.h"
 
 namespace pushpull::bridge {
 namespace {
-
-struct EngineContext {
-  int32_t device_type;
-  int32_t device_id;
-};
-constexpr EngineContext kCpu{1, 0};
-// The engine honours priorities for this kind of operation only.
-constexpr int kCpuPrioritized = 3;
 
 constexpr char kInputFailed[] = "the operation that was to compute its value failed or was dropped";
 
@@ -89,8 +74,7 @@ void Operation::run(void*, void* on_complete, void* operation) {
 }
 
 void Operation::run_with_start(void* context, void* on_start, void* on_complete, void* operation) {
-  const auto* start = static_cast<EngineCallback*>(on_start);
-  if (start->function != nullptr) start->function(start->engine, start->operation, nullptr);
+  started(*static_cast<EngineCallback*>(on_start));
   run(context, on_complete, operation);
 }
 
@@ -162,14 +146,15 @@ void Operation::done(void* operation, int code, const char* message) {
 void Operation::complete(const Failure* failure) {
   // The engine deletes *this inside the callback.
   const EngineCallback on_complete = on_complete_;
+  // The store, and with it the library, may have no other owner.
+  const std::shared_ptr<BridgedStore> store = store_;
   if (failure == nullptr) {
     on_complete.function(on_complete.engine, on_complete.operation, nullptr);
     return;
   }
   if (outcome_ != nullptr) *outcome_ = *failure;
-  store_->error_handed_over();
-  const dmlc::Error error("CollectiveError: " + failure->message);
-  on_complete.function(on_complete.engine, on_complete.operation, &error);
+  store->error_handed_over();
+  complete_with_error(store->library(), on_complete, failure->message);
 }
 
 void Operation::withdraw(const char* reason) {

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -15,13 +17,17 @@ constexpr auto kSoon = 5s;  // against hanging, not a measure of speed
 class AbortLater {
  public:
   AbortLater(Collective& c, std::chrono::microseconds after, std::string reason)
-      : thread_([&c, after, reason = std::move(reason)] {
+      : thread_([this, &c, after, reason = std::move(reason)] {
           std::this_thread::sleep_for(after);
           c.abort(Error(ErrorCode::kAborted, reason).at_rank(9));
+          happened_ = true;
         }) {}
 
+  bool happened() const { return happened_; }
+
  private:
-  std::jthread thread_;
+  std::atomic<bool> happened_ = false;
+  std::jthread thread_;  // started last: it uses what stands above
 };
 
 TEST_P(Conformance, AbortWakesWhoeverWaits) {
@@ -33,8 +39,8 @@ TEST_P(Conformance, AbortWakesWhoeverWaits) {
                     slice_length(1000, c->size())};
     const auto start = std::chrono::steady_clock::now();
     const AbortLater abort(*c, 50ms, "the test says so");
-    // Rank 0 does not come.
-    if (c->rank() == 0) std::this_thread::sleep_for(100ms);
+    // Rank 0 does not come before its own abort, however late that is.
+    while (c->rank() == 0 && !abort.happened()) std::this_thread::sleep_for(1ms);
     const auto ok = c->rank() == 0 ? c->barrier() : c->allreduce({&part, 1}, {}, {});
     EXPECT_LT(std::chrono::steady_clock::now() - start, kSoon);
     ASSERT_FALSE(ok);

@@ -147,6 +147,45 @@ TEST_P(Conformance, ListsMixTypesAndSizes) {
   run([](auto& c) { EXPECT_TRUE(c->allreduce({}, {}, {})); });
 }
 
+// A part that is done belongs to the caller again, while others are still under way.
+TEST_P(Conformance, APartThatIsDoneMayBeOverwritten) {
+  constexpr size_t kParts = 12;
+  std::vector<size_t> counts;
+  std::vector<std::vector<Bytes>> in;
+  std::vector<Bytes> expected;
+  for (uint32_t i = 0; i < kParts; ++i) {
+    counts.push_back(i % 4 == 3 ? 200 : 150000 + i);
+    in.push_back(inputs(DType::kFloat32, counts[i], 300 + i));
+    expected.push_back(expected_sum(DType::kFloat32, counts[i], in[i]));
+  }
+  run([&](auto& c) {
+    const auto rank = static_cast<size_t>(c->rank());
+    std::vector<Bytes> memory, results(kParts);
+    std::vector<Part> parts;
+    for (size_t i = 0; i < kParts; ++i) memory.push_back(in[i][rank]);
+    for (size_t i = 0; i < kParts; ++i)
+      parts.push_back({memory[i].data(), memory[i].data(), DType::kFloat32, counts[i], 0,
+                       slice_length(counts[i], c->size())});
+    const auto take = [&](size_t i) {
+      results[i] = memory[i];
+      std::fill(memory[i].begin(), memory[i].end(), 0xa5);
+    };
+    ASSERT_TRUE(c->allreduce(parts, {}, take));
+    for (size_t i = 0; i < kParts; ++i) {
+      EXPECT_EQ(difference(DType::kFloat32, results[i], expected[i]), "") << "part " << i;
+      EXPECT_EQ(std::count(memory[i].begin(), memory[i].end(), 0xa5),
+                static_cast<ptrdiff_t>(memory[i].size()));
+    }
+    // The same for a broadcast.
+    for (size_t i = 0; i < kParts; ++i) {
+      std::copy(in[i][rank].begin(), in[i][rank].end(), memory[i].begin());
+      parts[i].end = counts[i];
+    }
+    ASSERT_TRUE(c->broadcast(parts, 0, take));
+    for (size_t i = 0; i < kParts; ++i) EXPECT_EQ(results[i], in[i][0]) << "part " << i;
+  });
+}
+
 TEST_P(Conformance, PiecesGiveTheBitsOfTheWhole) {
   std::mt19937 random(6);
   for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt8}) {

@@ -59,6 +59,13 @@ std::shared_ptr<Groups> thread_backend(const std::string& backend, const std::st
   return std::make_shared<ThreadGroups>(backend, settings);
 }
 
+// Shared memory needs no network; the control plane's part is in tests/kvstore.
+std::shared_ptr<Groups> shared_memory(size_t chunk_bytes = Settings{}.shm_chunk_bytes) {
+  Settings settings;
+  settings.shm_chunk_bytes = chunk_bytes;
+  return std::make_shared<ThreadGroups>("shm", settings);
+}
+
 const std::vector<int> kSizes{1, 2, 3, 4, 8};
 
 // One line per backend and variant.
@@ -69,7 +76,10 @@ INSTANTIATE_TEST_SUITE_P(gloo_ring, Conformance, cases(thread_backend("gloo", "r
 INSTANTIATE_TEST_SUITE_P(gloo_direct, Conformance,
                          cases(thread_backend("gloo", "direct", 20000), {3, 5}), case_name);
 INSTANTIATE_TEST_SUITE_P(gloo_tiny_chunks, Conformance,
-                         cases(thread_backend("gloo", "ring", 1024), {4}), case_name);
+                         cases(thread_backend("gloo", "ring", 1024), {3, 5}), case_name);
+INSTANTIATE_TEST_SUITE_P(shm, Conformance, cases(shared_memory(), kSizes), case_name);
+INSTANTIATE_TEST_SUITE_P(shm_tiny_chunks, Conformance, cases(shared_memory(1024), {2, 5}), case_name);
+INSTANTIATE_TEST_SUITE_P(shm_large_chunks, Conformance, cases(shared_memory(300'001), {3}), case_name);
 
 }  // namespace
 }  // namespace pushpull::testing

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -29,9 +30,16 @@ def pytest_configure(config):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ports that the kernel gives to outgoing connections: some seconds pass until a worker
+    that imports mxnet first listens on it."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @dataclasses.dataclass
@@ -91,10 +99,12 @@ class Group:
         """Until all have ended; who has not at the timeout is killed, and its code is None."""
         end = time.monotonic() + timeout
         outcomes = [None] * len(self.processes)
-        while None in outcomes and time.monotonic() < end:
+        while True:
             for i, process in enumerate(self.processes):
                 if outcomes[i] is None and process.poll() is not None:
                     outcomes[i] = self._outcome(i, process.returncode)
+            if None not in outcomes or time.monotonic() >= end:
+                break
             time.sleep(0.02)
         self.end()
         return [outcome or self._outcome(i, None) for i, outcome in enumerate(outcomes)]

@@ -132,8 +132,17 @@ void Client::on(const Farewell&) {
 
 // ---- the program ----
 
+// Whether this rank is to sleep before its next step.
+bool Client::comes_late() const {
+  const Scenario& s = world_.scenario();
+  const size_t end = ops_begun_ + s.steps[steps_.size()].size();
+  return std::any_of(s.twists.begin(), s.twists.end(), [&](const Twisted& t) {
+    return t.twist == Twist::kLate && t.rank == rank_ && t.op >= ops_begun_ && t.op < end;
+  });
+}
+
 void Client::go_on() {
-  if (quiet()) return;
+  if (quiet() || sleeping_) return;
   const Scenario& s = world_.scenario();
   const bool leaver = s.leaver && s.leaver->rank == rank_;
   while (!quiet()) {
@@ -149,6 +158,15 @@ void Client::go_on() {
     size_t open = 0;
     for (const Step& step : steps_) open += !step.all_ended();
     if (open >= kMaxStepsAtOnce) return;
+    if (comes_late() && !std::exchange(slept_, true)) {
+      sleeping_ = true;
+      world_.after(s.options.stall_timeout + std::chrono::seconds(5), [this] {
+        sleeping_ = false;
+        go_on();
+      });
+      return;
+    }
+    slept_ = false;
     begin_step();
   }
 }
@@ -174,12 +192,19 @@ void Client::begin_step() {
     ++ops_begun_;
   }
   std::vector<LiveOp*> order;
-  for (const auto& op : step.ops) order.push_back(op.get());
+  Duration head_start{};
+  for (const auto& op : step.ops) {
+    order.push_back(op.get());
+    if (op->twist != Twist::kSkip) continue;
+    // It must be seen to go on after the others came to the call that it skips.
+    head_start = std::chrono::milliseconds(500);
+    if (step.ops.size() == 1) op->twist.reset();
+  }
   world_.random().shuffle(order);
   for (LiveOp* op : order) {
     // Any order among keys, program order within one.
     auto& last = last_make_[{op->op.kind, op->op.key}];
-    last = std::max(last, world_.now() + world_.random_delay(s.max_compute_us));
+    last = std::max(last, world_.now() + head_start + world_.random_delay(s.max_compute_us));
     world_.after(last - world_.now(), [this, op] { make(*op); });
   }
 }
@@ -307,10 +332,20 @@ void Client::on(const Failed& failed) {
   if (name == names_.end())
     return world_.complain(fmt::format("rank {} cannot know what failed", rank_));
   uint64_t& made = made_[name->second];
+  if (failed.call > made && !passes_over(name->second, failed))
+    world_.complain(fmt::format("rank {} was told too early of {}", rank_, failed.message));
   made = std::max(made, failed.call);
   end_call(name->second, failed.call,
            {.done = false, .code = failed.code, .message = failed.message});
   go_on();
+}
+
+// Whether this rank will not make the call that failed: it skips it, made one of another kind
+// instead, or it does not matter any more because a rank has left.
+bool Client::passes_over(const KindAndKey& series, const Failed& failed) const {
+  if (failed.code == ErrorCode::kMismatch || failed.code == ErrorCode::kPeerLost) return true;
+  const auto live = live_.find({series, failed.call});
+  return live != live_.end() && live->second->twist == Twist::kSkip;
 }
 
 void Client::end_call(const KindAndKey& series, uint64_t number, CallEnd end) {

@@ -80,6 +80,7 @@ class Client {
   void injure(Injury injury);
   void send_garbage();
   void begin_step();
+  bool comes_late() const;
   void make(LiveOp& op);
   void announce(const LiveOp& op);
   void flush();
@@ -87,6 +88,7 @@ class Client {
   bool everything_ended() const;
   void say_goodbye();
   void start_next_batch();
+  bool passes_over(const KindAndKey& series, const Failed& failed) const;
   void end_call(const KindAndKey& series, uint64_t number, CallEnd end);
   uint32_t define(const Op& op);
   bool quiet() const { return over() || leaving_; }
@@ -103,8 +105,10 @@ class Client {
   bool closed_ = false;
   std::optional<Aborted> aborted_;
 
-  std::deque<Step> steps_;               // begun
-  size_t ops_begun_ = 0;                 // of the program, in its order
+  std::deque<Step> steps_;  // begun
+  size_t ops_begun_ = 0;    // of the program, in its order
+  bool sleeping_ = false;   // late for the next step
+  bool slept_ = false;
   std::map<KindAndKey, uint64_t> made_;  // calls reserved or counted as made
   std::map<KindAndKey, Clock::time_point> last_make_;
   std::map<std::pair<KindAndKey, uint64_t>, LiveOp*> live_;

@@ -209,6 +209,8 @@ void Referee::check_failed(const Failed& failed, Clock::time_point now) {
       break;
     case ErrorCode::kTimeout:
       just = !c.complete() && now - c.first >= scenario_.options.stall_timeout;
+      // Who has left is not waited for.
+      for (const int r : leaving_) just = just && c.by_rank[static_cast<size_t>(r)].has_value();
       break;
     case ErrorCode::kPeerLost:
       just = leaving_.count(failed.culprit) != 0;

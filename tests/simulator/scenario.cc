@@ -47,7 +47,8 @@ void add_program(Random& random, Scenario& s) {
       if (!random.chance(10)) step.push_back(random_op(random, k, s.size));
     random.shuffle(step);
     if (random.chance(20)) step.push_back({.kind = CallKind::kBarrier, .key = {}, .signature = {}});
-    if (!step.empty()) s.steps.push_back(std::move(step));
+    if (step.empty()) step.push_back(random_op(random, 0, s.size));
+    s.steps.push_back(std::move(step));
   }
 }
 
@@ -59,12 +60,16 @@ void add_twists(Random& random, Scenario& s) {
   for (int64_t i = random.between(1, 3); i > 0; --i) {
     const Twisted t{.rank = static_cast<int>(random.below(s.size)),
                     .op = static_cast<size_t>(random.below(static_cast<int64_t>(ops))),
-                    .twist = static_cast<Twist>(random.below(4))};
-    // One a call: a rank that skips waits for the news that the call failed, which a rank that
-    // withdraws it does not make everybody's.
-    if (std::any_of(s.twists.begin(), s.twists.end(),
-                    [&](const Twisted& other) { return other.op == t.op; }))
-      continue;
+                    .twist = static_cast<Twist>(random.below(5))};
+    // One a call; and a rank that is late for a step whose calls others skip or confuse cannot know
+    // what was given up meanwhile: no numbering survives that.
+    const auto passes_over = [](Twist w) { return w == Twist::kSkip || w == Twist::kOtherKind; };
+    const auto clash = [&](const Twisted& other) {
+      const bool late = t.twist == Twist::kLate || other.twist == Twist::kLate;
+      return other.op == t.op || (late && (passes_over(t.twist) || passes_over(other.twist))) ||
+             (late && other.rank == t.rank);
+    };
+    if (std::any_of(s.twists.begin(), s.twists.end(), clash)) continue;
     if (t.twist == Twist::kOtherKind) s.reserve_early = false;
     s.twists.push_back(t);
   }

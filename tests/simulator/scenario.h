@@ -28,6 +28,7 @@ enum class Twist {
   kWithdraw,   // reserves it and takes it back
   kSkip,       // never makes it, and goes on only when the others were told that it failed
   kOtherKind,  // broadcasts what the others pushpull
+  kLate,       // comes to this step when the others have given it up
 };
 struct Twisted {
   int rank;

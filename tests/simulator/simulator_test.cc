@@ -1,4 +1,4 @@
-// simulator_test [--seed=N] [--count=N]: N simulations from this seed on (default 1, 3000). One
+// simulator_test [--seed=N] [--count=N]: N simulations from this seed on (default 1, 1500). One
 // that fails prints its seed; --seed=N --count=1 repeats it exactly.
 #include <cstdlib>
 #include <iostream>
@@ -13,7 +13,7 @@ namespace {
 
 struct Flags {
   uint64_t seed = 1;
-  uint64_t count = 3000;
+  uint64_t count = 1500;
 };
 Flags flags;
 

@@ -1,15 +1,13 @@
-// Parts of the Redis store that need no server: the URL, the meaning of error replies, addresses.
-#include <arpa/inet.h>
+// Parts of the Redis store that need no server: the URL, the meaning of error replies, the
+// protocol.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 
-#include <cstring>
+#include <chrono>
 
 #include "backends/rendezvous/redis/redis_client.h"
 #include "backends/rendezvous/redis/redis_error.h"
 #include "backends/rendezvous/redis/redis_protocol.h"
 #include "backends/rendezvous/redis/redis_url.h"
-#include "backends/rendezvous/redis/resolver.h"
 
 namespace pushpull::redis {
 namespace {
@@ -181,30 +179,6 @@ TEST(RedisProtocol, CommandsAreBinarySafe) {
   const std::string value("a\0b\r\n", 5);
   EXPECT_EQ(encode({{"SET", "k", value, ""}}),
             "*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\n" + value + "\r\n$0\r\n\r\n");
-}
-
-Address address(const char* text) {
-  Address result;
-  sockaddr_in v4{};
-  sockaddr_in6 v6{};
-  if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    std::memcpy(&result.storage, &v4, sizeof v4);
-  } else if (inet_pton(AF_INET6, text, &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    std::memcpy(&result.storage, &v6, sizeof v6);
-  }
-  return result;
-}
-
-TEST(RedisAddress, KnowsLoopback) {
-  for (const char* local : {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"}) {
-    EXPECT_TRUE(address(local).loopback()) << local;
-  }
-  for (const char* remote :
-       {"128.0.0.1", "10.0.0.1", "0.0.0.0", "::", "fe80::1", "::2", "::ffff:10.0.0.1", "7f00::1"}) {
-    EXPECT_FALSE(address(remote).loopback()) << remote;
-  }
 }
 
 TEST(RedisBackoff, PausesGrowUpToTheLongestAndEndAtTheDeadline) {

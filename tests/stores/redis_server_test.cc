@@ -32,13 +32,14 @@ TEST_F(RedisServerTest, AServerThatStartsLateIsAwaited) {
 TEST_F(RedisServerTest, AServerThatNeverStartsEndsTheWaitAtTheDeadline) {
   const auto server = RedisServer::reserve();
   ASSERT_TRUE(server) << server.error().message();
-  const Deadline deadline = deadline_in(700ms);
-  const Error error = in_time(
-      deadline, [&] { return refusal(options((*server)->url(), "someone", "secret1"), deadline); });
-  EXPECT_GE(Clock::now(), deadline);
-  expect_error(Result<void>(fail(error)), ErrorCode::kUnavailable,
+  const auto before = Clock::now();
+  const Error error = error_within(700ms, "Connection refused", [&](Deadline deadline) {
+    return refusal(options((*server)->url(), "someone", "secret1"), deadline);
+  });
+  EXPECT_GE(Clock::now(), before + 700ms);
+  expect_error(error, ErrorCode::kUnavailable,
                {(*server)->url() + "/0", "cannot be reached (Connection refused)", "gave up after",
-                "attempts", "start it"});
+                "attempt", "start it"});
   EXPECT_EQ(error.message().find("secret1"), std::string::npos);
 }
 
@@ -133,8 +134,10 @@ TEST_F(RedisServerTest, AFlushIsLikeNeverHavingBeenThere) {
   const auto value = store->get("pushpull:run", soon());
   ASSERT_TRUE(value) << value.error().message();
   EXPECT_FALSE(value->has_value());
-  expect_error(store->wait("pushpull:run", "", deadline_in(200ms)), ErrorCode::kTimeout,
-               {"pushpull:run", "did not appear"});
+  const Error error = error_within(200ms, "did not appear", [&](Deadline deadline) {
+    return error_of(store->wait("pushpull:run", "", deadline));
+  });
+  expect_error(error, ErrorCode::kTimeout, {"pushpull:run", "did not appear"});
 }
 
 TEST_F(RedisServerTest, APausedServerEndsTheWaitAtTheDeadlineAndWorksAfterwards) {
@@ -143,36 +146,38 @@ TEST_F(RedisServerTest, APausedServerEndsTheWaitAtTheDeadlineAndWorksAfterwards)
   auto store = open(*server);
   ASSERT_NE(store, nullptr);
   server->pause();
-  const Deadline short_deadline = deadline_in(500ms);
-  expect_error(in_time(short_deadline, [&] { return store->get("pushpull:a", short_deadline); }),
-               ErrorCode::kTimeout, {server->url(), "does not answer (GET was not answered"});
-  const Deadline deadline = deadline_in(2500ms);  // two attempts
-  const auto value = in_time(deadline, [&] { return store->wait("pushpull:a", "", deadline); });
-  expect_error(value, ErrorCode::kTimeout, {"does not answer", "2 attempts"});
-  expect_error(Result<void>(fail(refusal(options(*server), deadline_in(300ms)))),
-               ErrorCode::kTimeout, {"does not answer (AUTH was not answered"});
+  const auto says = [&](Duration limit, const std::string& about, const auto& ask) {
+    expect_error(error_within(limit, about, ask), ErrorCode::kTimeout, {server->url(), about});
+  };
+  says(500ms, "does not answer (GET was not answered",
+       [&](Deadline deadline) { return error_of(store->get("pushpull:a", deadline)); });
+  says(2500ms, "2 attempts",
+       [&](Deadline deadline) { return error_of(store->wait("pushpull:a", "", deadline)); });
+  says(300ms, "does not answer (AUTH was not answered",
+       [&](Deadline deadline) { return refusal(options(*server), deadline); });
   server->resume();
   EXPECT_TRUE(store->set("pushpull:a", "b", soon()));
 }
 
 TEST_F(RedisServerTest, AServerThatIsLoadingIsAwaited) {
-  // 4,000 keys at 0.5 ms each, and a look at the clients every kilobyte.
+  // 6,000 keys at 0.5 ms each, and a look at the clients every kilobyte.
   auto server =
       start({.password = {},
              .config = {"key-load-delay 500", "loading-process-events-interval-bytes 1024"}});
   ASSERT_NE(server, nullptr);
-  EXPECT_EQ(server->cli({"DEBUG", "POPULATE", "4000"}), "OK");
+  EXPECT_EQ(server->cli({"DEBUG", "POPULATE", "6000"}), "OK");
   EXPECT_EQ(server->cli({"SAVE"}), "OK");
   ASSERT_TRUE(server->start_again(RedisServer::Until::kListening));
   auto early = open(*server);  // connecting needs no data
   ASSERT_NE(early, nullptr);
-  const Deadline deadline = deadline_in(500ms);
-  expect_error(in_time(deadline, [&] { return early->get("pushpull:a", deadline); }),
-               ErrorCode::kUnavailable, {"is still loading its data; gave up after"});
+  const Error error = error_within(500ms, "still loading", [&](Deadline deadline) {
+    return error_of(early->get("pushpull:a", deadline));
+  });
+  expect_error(error, ErrorCode::kUnavailable, {"is still loading its data; gave up after"});
   const auto value = early->set_if_absent("pushpull:a", "loaded", soon());
   ASSERT_TRUE(value) << value.error().message();
   EXPECT_EQ(*value, "loaded");
-  EXPECT_EQ(server->cli({"DBSIZE"}), "4001");
+  EXPECT_EQ(server->cli({"DBSIZE"}), "6001");
 }
 
 TEST_F(RedisServerTest, AServerWithoutAFreePlaceIsAwaited) {
@@ -183,8 +188,10 @@ TEST_F(RedisServerTest, AServerWithoutAFreePlaceIsAwaited) {
   ASSERT_TRUE(first->set("pushpull:a", "b", soon()));
   auto second = open(*server);  // the kernel connects, Redis has not said anything yet
   ASSERT_NE(second, nullptr);
-  expect_error(second->get("pushpull:a", deadline_in(500ms)), ErrorCode::kUnavailable,
-               {server->url(), "gave up after"});
+  const Error error = error_within(500ms, "gave up after", [&](Deadline deadline) {
+    return error_of(second->get("pushpull:a", deadline));
+  });
+  expect_error(error, ErrorCode::kUnavailable, {server->url(), "gave up after"});
   first.reset();
   const auto value = second->get("pushpull:a", soon());
   ASSERT_TRUE(value) << value.error().message();
@@ -199,7 +206,7 @@ TEST_F(RedisServerTest, AWrongPasswordIsRefusedAtOnce) {
   for (const auto& [user, password] :
        {std::pair("", "wr0ng"), {"alice", "wr0ng"}, {"bob", "wr0ng"}, {"alice", ""}}) {
     const Error error = refusal(options(server->url(), user, password));
-    expect_error(Result<void>(fail(error)), ErrorCode::kInvalidArgument,
+    expect_error(error, ErrorCode::kInvalidArgument,
                  {server->url() + "/0 refuses the password of user '",
                   *user == '\0' ? "'default'" : user, "PUSHPULL_REDIS_PASSWORD_FILE"});
     EXPECT_EQ(error.message().find("wr0ng"), std::string::npos) << error.message();
@@ -222,7 +229,7 @@ TEST_F(RedisServerTest, APasswordWhereNoneIsSetIsSaidAtOnce) {
   auto server = start();
   ASSERT_NE(server, nullptr);
   const Error error = refusal(options(server->url(), "", "superfluous"));
-  expect_error(Result<void>(fail(error)), ErrorCode::kInvalidArgument, {"has no password set"});
+  expect_error(error, ErrorCode::kInvalidArgument, {"has no password set"});
   EXPECT_EQ(error.message().find("superfluous"), std::string::npos);
 }
 
@@ -332,9 +339,11 @@ TEST_F(RedisServerTest, AReplicaThatLostItsMasterIsAwaitedUntilItIsPromoted) {
   ASSERT_NE(replica, nullptr);
   auto store = open(*replica);
   ASSERT_NE(store, nullptr);
-  const Deadline deadline = deadline_in(300ms);
-  expect_error(in_time(deadline, [&] { return store->get("pushpull:a", deadline); }),
-               ErrorCode::kUnavailable, {"is a replica that lost its master; gave up after"});
+  const Error error = error_within(300ms, "lost its master", [&](Deadline deadline) {
+    return error_of(store->get("pushpull:a", deadline));
+  });
+  expect_error(error, ErrorCode::kUnavailable,
+               {"is a replica that lost its master; gave up after"});
   Result<std::string> value = fail(ErrorCode::kAborted, "not run");
   std::jthread setting([&] { value = store->set_if_absent("pushpull:a", "promoted", soon()); });
   std::this_thread::sleep_for(300ms);
@@ -439,14 +448,15 @@ TEST_F(RedisServerTest, NamesAndIPv6AddressesWork) {
 }
 
 TEST_F(RedisServerTest, ANameThatCannotBeResolvedEndsTheWaitAtTheDeadline) {
-  const Deadline deadline = deadline_in(600ms);
-  const Error error = in_time(
-      deadline, [&] { return refusal(options("redis://no-such-host.invalid:6379"), deadline); });
+  const Error error = error_within(600ms, "host name", [&](Deadline deadline) {
+    return refusal(options("redis://no-such-host.invalid:6379"), deadline);
+  });
   // Timeout where the name service itself does not answer.
   const ErrorCode code =
       error.code() == ErrorCode::kTimeout ? error.code() : ErrorCode::kUnavailable;
-  expect_error(Result<void>(fail(error)), code,
-               {"the host name 'no-such-host.invalid'", "cannot be resolved", "gave up after"});
+  expect_error(
+      error, code,
+      {"redis://no-such-host.invalid:6379/0 cannot be reached", "host name", "gave up after"});
 }
 
 TEST_F(RedisServerTest, WithoutPasswordOnlyLoopbackIsTrusted) {

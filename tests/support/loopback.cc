@@ -9,6 +9,8 @@
 
 #include <cerrno>
 
+#include "core/net/hello.h"
+
 namespace pushpull::testing {
 namespace {
 
@@ -53,7 +55,7 @@ class LoopbackNetwork::RankMesh : public Mesh {
   const int rank_;
 };
 
-LoopbackNetwork::LoopbackNetwork(int ranks) : ranks_(ranks) {
+LoopbackNetwork::LoopbackNetwork(int ranks) : ranks_(ranks), run_(random_id()) {
   for (int rank = 0; rank < ranks; ++rank)
     meshes_.push_back(std::make_unique<RankMesh>(*this, rank));
 }
@@ -63,7 +65,8 @@ LoopbackNetwork::~LoopbackNetwork() = default;
 Group LoopbackNetwork::group(int rank) {
   Group group;
   group.job = "test";
-  group.run = "loopback";
+  group.run = run_;
+  group.secret = "of the test";
   group.rank = rank;
   group.mesh = meshes_[static_cast<size_t>(rank)].get();
   for (int r = 0; r < ranks_; ++r) {
@@ -76,21 +79,30 @@ Group LoopbackNetwork::group(int rank) {
   return group;
 }
 
+Result<void> LoopbackNetwork::prepare(int lane) {
+  const std::lock_guard lock(mutex_);
+  return fill(lanes_[lane]);
+}
+
 Result<std::vector<Socket>> LoopbackNetwork::row(int rank, int lane) {
   const std::lock_guard lock(mutex_);
-  const auto n = static_cast<size_t>(ranks_);
   auto& matrix = lanes_[lane];
-  if (matrix.empty()) {
-    for (size_t r = 0; r < n; ++r) matrix.emplace_back(n);
-    for (size_t a = 0; a < n; ++a)
-      for (size_t b = 0; b < a; ++b) {
-        auto pair = loopback_pair();
-        if (!pair) return fail(pair.error());
-        matrix[a][b] = std::move(pair->first);
-        matrix[b][a] = std::move(pair->second);
-      }
-  }
+  if (matrix.empty())
+    if (auto ok = fill(matrix); !ok) return pushpull::fail(ok.error());
   return std::move(matrix[static_cast<size_t>(rank)]);
+}
+
+Result<void> LoopbackNetwork::fill(std::vector<std::vector<Socket>>& matrix) {
+  const auto n = static_cast<size_t>(ranks_);
+  for (size_t r = 0; r < n; ++r) matrix.emplace_back(n);
+  for (size_t a = 0; a < n; ++a)
+    for (size_t b = 0; b < a; ++b) {
+      auto pair = loopback_pair();
+      if (!pair) return pushpull::fail(pair.error());
+      matrix[a][b] = std::move(pair->first);
+      matrix[b][a] = std::move(pair->second);
+    }
+  return {};
 }
 
 }  // namespace pushpull::testing

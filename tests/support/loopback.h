@@ -22,13 +22,17 @@ class LoopbackNetwork {
   int size() const { return ranks_; }
   // With a mesh that lives as long as this object. Any thread.
   Group group(int rank);
+  // Makes the sockets of a lane now, so that processes forked afterwards find theirs.
+  [[nodiscard]] Result<void> prepare(int lane);
 
  private:
   class RankMesh;
   // Row `rank` of the matrix of sockets of that lane, made when first asked for.
   Result<std::vector<Socket>> row(int rank, int lane);
+  Result<void> fill(std::vector<std::vector<Socket>>& matrix);
 
   const int ranks_;
+  const std::string run_;
   std::vector<std::unique_ptr<RankMesh>> meshes_;
   std::mutex mutex_;
   std::map<int, std::vector<std::vector<Socket>>> lanes_;

@@ -103,6 +103,11 @@ void RawConnection::reset() {
   socket_.close();
 }
 
+void RawConnection::break_pipe() {
+  shutdown(socket_.fd(), SHUT_WR);
+  reset();
+}
+
 void RawConnection::hold() const {
   while (!stop_.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(kSlice));
 }

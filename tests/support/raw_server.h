@@ -32,6 +32,8 @@ class RawConnection {
   // Closes so that the peer sees a reset.
   void reset();
   void close() { socket_.close(); }
+  // Ends the stream, then resets: who writes after that gets EPIPE, and SIGPIPE.
+  void break_pipe();
   // Holds the connection open, doing nothing, for as long as the server lives.
   void hold() const;
 

@@ -463,17 +463,37 @@ TEST_F(CoordinatorTest, StallWarnsAtDoublingIntervalsAndFails) {
             "node-d)");
   EXPECT_TRUE(all<Failed>().empty());
   pass(Seconds(1));
-  const auto failed = only<Failed>();
-  EXPECT_EQ(failed.code, ErrorCode::kTimeout);
-  EXPECT_EQ(failed.message,
+  ASSERT_EQ(all<Failed>().size(), 3u);
+  EXPECT_EQ(all<Failed>()[0].code, ErrorCode::kTimeout);
+  EXPECT_EQ(all<Failed>()[0].message,
             "pushpull call 1 of key 'w' has waited 600 s for rank 1 (host node-b), rank 3 (host "
             "node-d)");
   // A rank that comes after all is too late for this call, and in time for the next.
-  for (int r = 0; r < 5; ++r)
-    if (r % 2 == 1) announce(r, 1, 1);
+  announce(3, 1, 1);
+  ASSERT_EQ(all<Failed>().size(), 4u);
+  EXPECT_EQ(sent.back().first, 3);
+  announce(1, 1, 1);
   announce_all(1, 2);
-  EXPECT_EQ(only<Failed>().call, 1u);
+  EXPECT_EQ(all<Failed>().size(), 5u);
   EXPECT_EQ(only<Batch>().entries[0].call, 2u);
+}
+
+TEST_F(CoordinatorTest, WhoMadeOtherCallsSinceHearsOfTheTimeoutAtOnce) {
+  options.stall_timeout = Seconds(20);
+  start(3);
+  define_all(1, "skipped", tensor({4}));
+  define_all(2, "other", tensor({4}));
+  announce(0, 1, 1);
+  pass(Seconds(1));
+  announce(1, 2, 1);  // has gone on without the first; rank 2 is late with everything
+  pass(Milliseconds(19'100));
+  std::vector<int> told;
+  for (const auto& [to, message] : sent)
+    if (std::holds_alternative<Failed>(message)) told.push_back(to);
+  EXPECT_EQ(told, std::vector<int>({0, 1}));
+  announce(2, 1, 1);
+  EXPECT_EQ(sent.back().first, 2);
+  EXPECT_TRUE(std::holds_alternative<Failed>(sent.back().second));
 }
 
 TEST_F(CoordinatorTest, CallsThatWaitForTheSameRanksShareAWarning) {

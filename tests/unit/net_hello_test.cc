@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/version.h"
-
 namespace pushpull {
 namespace {
 
@@ -72,7 +70,7 @@ TEST(Hello, CarriesEveryFieldWhateverThePieces) {
     EXPECT_EQ(judged, 1);
     const Hello& got = server.hello();
     EXPECT_EQ(got.purpose, Purpose::kData);
-    EXPECT_EQ(got.version, kVersion);
+    EXPECT_EQ(got.version, library_version());
     EXPECT_EQ(got.job, sample().job);
     EXPECT_EQ(got.run, sample().run);
     EXPECT_EQ(got.generation, 7);
@@ -205,7 +203,7 @@ TEST(Hello, AnotherProtocolVersionIsToldWhichIsWhich) {
   const auto fed = server.feed(hello_of_protocol(2, challenge, "s"));
   ASSERT_FALSE(fed);
   EXPECT_EQ(fed.error().message(), "rank 3 runs pushpull 0.2.0 (protocol 2), rank 0 runs " +
-                std::string(kVersion) +
+                                       library_version() +
                                        " (protocol 1); install the same version everywhere");
   EXPECT_EQ(fed.error().rank(), 3);
   const std::string verdict = take(server.output());

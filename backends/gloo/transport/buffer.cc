@@ -35,7 +35,9 @@ void SendBuffer::send(size_t offset, size_t length, size_t remote_offset) {
   if (offset > size_ || length > size_ - offset)
     throw gloo::InvalidOperationException("sending beyond the end of a buffer");
   SendOp op;
-  op.header = {static_cast<uint64_t>(slot_), length, remote_offset};
+  op.header.slot = static_cast<uint64_t>(slot_);
+  op.header.length = length;
+  op.header.offset = remote_offset;
   op.from = static_cast<const char*>(ptr_) + offset;
   op.completion = this;
   check_or_throw(context_.wire().send(peer_, std::move(op)));

@@ -11,7 +11,7 @@
 
 namespace pushpull::transport {
 
-static_assert(sizeof(Header) == 24 && std::endian::native == std::endian::little);
+static_assert(sizeof(Header) == 64 && std::endian::native == std::endian::little);
 
 namespace {
 
@@ -202,6 +202,7 @@ Result<void> Connection::consume() {
 }
 
 Result<bool> Connection::start_message(const Header& header) {
+  if (header.magic != kMagic) return fail(confused("mark", header.magic, kMagic).error());
   if (header.offset != kNoOffset) {
     if (!targets_.contains(header.slot)) return false;
     if (auto ok = start_target(header); !ok) return fail(ok.error());

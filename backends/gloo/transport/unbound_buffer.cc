@@ -22,7 +22,8 @@ size_t UnboundBuffer::length(size_t offset, size_t bytes) const {
 
 void UnboundBuffer::send(int to, uint64_t slot, size_t offset, size_t bytes) {
   SendOp op;
-  op.header = {slot, length(offset, bytes), kNoOffset};
+  op.header.slot = slot;
+  op.header.length = length(offset, bytes);
   op.from = static_cast<const char*>(ptr) + offset;
   op.completion = this;
   check_or_throw(context_.wire().send(to, std::move(op)));

@@ -14,6 +14,7 @@ namespace pushpull::transport {
 
 namespace {
 
+constexpr char kItClosed[] = "it closed its connection";
 constexpr uint32_t kEventTag = ~uint32_t{0};
 // A group member that has closed can never help this wait; others may, so they get this long.
 constexpr auto kClosedGrace = std::chrono::milliseconds(200);
@@ -214,10 +215,11 @@ Result<void> Wire::broken(Error error) {
     // A peer that closed before is more likely the cause than one that fails now.
     const bool lost = error.code() == ErrorCode::kPeerLost && closed_peer_ >= 0;
     const int culprit = lost ? closed_peer_ : error.rank();
+    const std::string what = culprit == error.rank() ? error.message() : kItClosed;
     failure_ = Error(error.code(),
-                     culprit == error.rank()
-                         ? fmt::format("{} was lost: {}", name(culprit), error.message())
-                         : fmt::format("{} was lost: it closed its connection", name(culprit)));
+                     error.code() == ErrorCode::kPeerLost
+                         ? fmt::format("{} was lost: {}", name(culprit), what)
+                         : fmt::format("this rank and {} disagree: {}", name(culprit), what));
     failure_->at_rank(culprit);
     for (auto& connection : connections_)
       if (connection != nullptr) connection->clear();
@@ -234,7 +236,7 @@ void Wire::note_closed(int peer) {
 
 Result<void> Wire::check_closed() {
   if (closed_peer_ < 0 || Clock::now() - closed_since_ < kClosedGrace) return {};
-  Error error(ErrorCode::kPeerLost, "it closed its connection");
+  Error error(ErrorCode::kPeerLost, kItClosed);
   error.at_rank(closed_peer_);
   return broken(std::move(error));
 }

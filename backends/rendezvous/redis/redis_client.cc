@@ -46,6 +46,7 @@ bool Backoff::sleep(Deadline deadline, std::minstd_rand& random) {
 RedisClient::RedisClient(RedisTarget target)
     : target_(std::move(target)),
       description_(target_.description()),
+      host_(Endpoint{target_.host, target_.port}),
       random_(std::random_device{}()) {}
 
 Question RedisClient::question(const Command& command) const {
@@ -90,7 +91,7 @@ Attempt<Reply> RedisClient::attempt(const Command* command, Deadline deadline) {
   // Found now, a connection that the server has closed meanwhile costs nothing but a new one.
   if (connection_ && !connection_->quiet()) connection_.reset();
   if (!connection_) {
-    auto opened = open_socket(target_, resolver_, {description_, target_.user}, deadline);
+    auto opened = open_socket(host_, {description_, target_.user}, deadline);
     if (!opened) return tl::unexpected(std::move(opened.error()));
     connection_.emplace(std::move(*opened));
     loopback_ = connection_->loopback();
@@ -128,7 +129,7 @@ Attempt<void> RedisClient::log_in(Deadline deadline) {
 
 bool RedisClient::is_tls_port(Deadline deadline) {
   deadline = at_most(kTlsProbe, deadline);
-  auto opened = open_socket(target_, resolver_, {description_, target_.user}, deadline);
+  auto opened = open_socket(host_, {description_, target_.user}, deadline);
   return opened && speaks_tls(opened->socket.fd(), deadline);
 }
 

@@ -12,6 +12,7 @@
 #include "backends/rendezvous/redis/redis_url.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/net/resolve.h"
 
 namespace pushpull::redis {
 
@@ -60,7 +61,7 @@ class RedisClient {
 
   RedisTarget target_;
   std::string description_;
-  Resolver resolver_;
+  NameLookup host_;
   std::optional<RedisConnection> connection_;
   bool loopback_ = false;
   std::minstd_rand random_;

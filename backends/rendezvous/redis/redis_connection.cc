@@ -16,7 +16,7 @@ namespace pushpull::redis {
 
 namespace {
 
-Attempt<Socket> connect_to(const Address& address, const Question& question, Deadline deadline) {
+Attempt<Socket> connect_to(const SocketAddress& address, const Question& question, Deadline deadline) {
   Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const auto failed = [&](int error) {
     return tl::unexpected(unreachable_fault(question, errno_text(error)));
@@ -56,17 +56,14 @@ bool wait_ready(int fd, short events, Deadline deadline) {
   }
 }
 
-Attempt<Opened> open_socket(const RedisTarget& target, Resolver& resolver, const Question& question,
-                            Deadline deadline) {
-  const auto addresses = resolver.resolve(target.host, target.port, deadline);
-  if (!addresses) {
-    return tl::unexpected(unresolved_fault(question, target.host, addresses.error()));
-  }
+Attempt<Opened> open_socket(NameLookup& host, const Question& question, Deadline deadline) {
+  const auto addresses = host.find(deadline);
+  if (!addresses) return tl::unexpected(unresolved_fault(question, addresses.error()));
   std::optional<Fault> last;
   for (size_t i = 0; i < addresses->size(); ++i) {
-    const Address& address = (*addresses)[i];
+    const SocketAddress& address = (*addresses)[i];
     auto socket = connect_to(address, question, share(deadline, addresses->size() - i));
-    if (socket) return Opened{std::move(*socket), address.loopback()};
+    if (socket) return Opened{std::move(*socket), is_loopback(address.host())};
     last = std::move(socket.error());
   }
   return tl::unexpected(std::move(*last));

@@ -5,20 +5,19 @@
 
 #include "backends/rendezvous/redis/redis_error.h"
 #include "backends/rendezvous/redis/redis_protocol.h"
-#include "backends/rendezvous/redis/redis_url.h"
-#include "backends/rendezvous/redis/resolver.h"
 #include "core/deadline.h"
+#include "core/net/resolve.h"
 #include "core/net/socket.h"
 
 namespace pushpull::redis {
 
-// Opens a TCP connection to the first address of `target` that accepts one.
+// Opens a TCP connection to the first of the host's addresses that accepts one.
 struct Opened {
   Socket socket;
   bool loopback = false;  // the peer is this host
 };
-[[nodiscard]] Attempt<Opened> open_socket(const RedisTarget& target, Resolver& resolver,
-                                          const Question& question, Deadline deadline);
+[[nodiscard]] Attempt<Opened> open_socket(NameLookup& host, const Question& question,
+                                          Deadline deadline);
 
 class RedisConnection {
  public:

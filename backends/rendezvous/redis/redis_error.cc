@@ -163,12 +163,10 @@ Fault odd_reply_fault(const Question& question) {
                             question.server, question.command))};
 }
 
-Fault unresolved_fault(const Question& question, std::string_view host,
-                       const Resolver::Failure& failure) {
-  return {Error(failure.timed_out ? ErrorCode::kTimeout : kUnavailable,
-                fmt::format("the host name '{}' of {} cannot be resolved ({})", host,
-                            question.server, failure.reason)),
-          true, true, "correct the name in the URL or add it to DNS"};
+Fault unresolved_fault(const Question& question, const Error& why) {
+  const auto code = why.code() == ErrorCode::kTimeout ? why.code() : kUnavailable;
+  return {Error(code, fmt::format("{} cannot be reached: {}", question.server, why.message())),
+          true, true, "correct the name in the URL, or add it to DNS"};
 }
 
 Fault unreachable_fault(const Question& question, std::string_view reason) {

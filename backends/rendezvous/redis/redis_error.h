@@ -7,7 +7,6 @@
 #include <tl/expected.hpp>
 
 #include "backends/rendezvous/redis/redis_protocol.h"
-#include "backends/rendezvous/redis/resolver.h"
 #include "core/error.h"
 
 namespace pushpull::redis {
@@ -40,9 +39,8 @@ Fault reply_fault(std::string_view text, const Question& question);
 // A reply of a kind that the command cannot have.
 Fault odd_reply_fault(const Question& question);
 
-// The host name means nothing (yet).
-Fault unresolved_fault(const Question& question, std::string_view host,
-                       const Resolver::Failure& failure);
+// The host name means nothing (yet); `why` is the lookup's.
+Fault unresolved_fault(const Question& question, const Error& why);
 // No connection; `reason` is errno's text.
 Fault unreachable_fault(const Question& question, std::string_view reason);
 // The connection broke while a reply was awaited; `reason` as in "closed the connection".

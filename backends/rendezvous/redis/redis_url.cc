@@ -6,10 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "core/net/endpoint.h"
+
 namespace pushpull::redis {
 
 namespace {
 
+constexpr uint16_t kDefaultPort = 6379;
 constexpr std::string_view kForm = "redis://[user[:password]@]host[:port][/database]";
 
 // The URL without what stands before '@'.
@@ -59,25 +62,6 @@ std::optional<int> number(std::string_view text, int least, int most) {
   return value;
 }
 
-// Splits "host", "host:port", "[v6]:port"; false where it is none of them.
-bool split_host(std::string_view text, std::string_view& host, std::string_view& port) {
-  size_t after = 0;
-  if (text.starts_with('[')) {
-    const size_t bracket = text.find(']');
-    if (bracket == std::string_view::npos) return false;
-    host = text.substr(1, bracket - 1);
-    after = bracket + 1;
-  } else {
-    after = std::min(text.find(':'), text.size());
-    host = text.substr(0, after);
-  }
-  if (host.empty()) return false;
-  if (after == text.size()) return true;
-  if (text[after] != ':') return false;
-  port = text.substr(after + 1);
-  return true;
-}
-
 // Fills user and password from "user:password"; false for a broken percent escape.
 bool take_login(std::string_view login, RedisTarget& target) {
   const size_t colon = login.find(':');
@@ -93,8 +77,7 @@ bool take_login(std::string_view login, RedisTarget& target) {
 }  // namespace
 
 std::string RedisTarget::description() const {
-  const bool v6 = host.find(':') != std::string::npos;
-  return fmt::format("redis://{}{}{}:{}/{}", v6 ? "[" : "", host, v6 ? "]" : "", port, database);
+  return fmt::format("redis://{}/{}", Endpoint{host, port}.to_string(), database);
 }
 
 Result<RedisTarget> parse_redis_url(const StoreOptions& options) {
@@ -124,14 +107,11 @@ Result<RedisTarget> parse_redis_url(const StoreOptions& options) {
     if (!value) return bad_url(url, "does not end in the number of a database");
     target.database = *value;
   }
-  std::string_view host, port;
-  if (!split_host(rest.substr(0, slash), host, port)) return bad_url(url, "names no host");
-  target.host = host;
-  if (port.data() != nullptr) {
-    const auto value = number(port, 1, 65535);
-    if (!value) return bad_url(url, "has no port between 1 and 65535 after the host");
-    target.port = static_cast<uint16_t>(*value);
-  }
+  const auto endpoint = parse_endpoint(rest.substr(0, slash), kDefaultPort);
+  if (!endpoint) return bad_url(url, "cannot be used (" + endpoint.error().message() + ")");
+  if (endpoint->port == 0) return bad_url(url, "has no port between 1 and 65535 after the host");
+  target.host = endpoint->host;
+  target.port = endpoint->port;
   if (!options.user.empty()) target.user = options.user;
   if (!options.password.empty()) target.password = options.password;
   return target;

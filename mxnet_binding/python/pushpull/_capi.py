@@ -42,6 +42,7 @@ _BRIDGE = {
     "pushpull_bridge_last_error_restartable": (c_int, []),
     "pushpull_bridge_open": (c_int, [c_char_p, POINTER(c_void_p)]),
     "pushpull_bridge_verify": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "pushpull_bridge_make_room": (c_int, [c_void_p, POINTER(c_void_p), c_int]),
     "pushpull_bridge_attach": (c_int, [c_void_p, c_void_p, c_int, POINTER(c_void_p)]),
     "pushpull_bridge_detach": (None, [c_void_p]),
     "pushpull_bridge_pushpull": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_int, c_double,

@@ -310,23 +310,33 @@ def check_arrays_in_onednn_layout(kv):
     image = mx.nd.ones((8, 16, 16, 16))
 
     def weight():
-        layer(image)  # an inference pass brings the weight into oneDNN's own layout
+        """While the inference pass that brings it into oneDNN's own layout may still be running."""
+        layer(image)
         return layer.weight.data()
 
+    def weight_now():
+        # MXNet itself does not keep asnumpy() apart from a pass that is still running.
+        array = weight()
+        mx.nd.waitall()
+        return array.asnumpy()
+
     kv.broadcast("layout", weight(), 0)
-    start = weight().asnumpy()
+    start = weight_now()
     out = mx.nd.zeros(start.shape)
-    kv.pushpull("layout", weight(), out)
-    np.testing.assert_allclose(out.asnumpy(), start * kv.num_workers, rtol=1e-6)
-    equal(weight(), start)
-    kv.broadcast("layout", weight(), out)
-    equal(out, start)
-    kv.broadcast("layout", weight(), [layer.weight.data(), out])
-    equal(weight(), start)
-    kv.pushpull("layout", weight())
-    np.testing.assert_allclose(weight().asnumpy(), start * kv.num_workers, rtol=1e-6)
-    kv.pushpull("layout", mx.nd.ones(start.shape), weight())
-    equal(weight(), kv.num_workers)
+    for _ in range(5):
+        kv.pushpull("layout", weight(), out)
+        np.testing.assert_allclose(out.asnumpy(), start * kv.num_workers, rtol=1e-6)
+        assert np.array_equal(weight_now(), start)
+        kv.broadcast("layout", weight(), out)
+        equal(out, start)
+        kv.broadcast("layout", weight(), [layer.weight.data(), out])
+        assert np.array_equal(weight_now(), start)
+        kv.pushpull("layout", weight(), postscale=1 / kv.num_workers)
+        np.testing.assert_allclose(weight_now(), start, rtol=1e-5)
+        kv.pushpull("layout", mx.nd.array(start), weight(), postscale=1 / kv.num_workers)
+        np.testing.assert_allclose(weight_now(), start, rtol=1e-5)
+        kv.broadcast("layout", mx.nd.array(start), weight())
+        assert np.array_equal(weight_now(), start)
 
 
 def check_scales(kv):
@@ -435,7 +445,7 @@ def check_mismatches(kv):
                          (dtype, ["dtype differs", "float32", "float64"]),
                          (root, ["root differs", "root 0", "root 1"])):
         text = raised(pushpull.CollectiveError, array.asnumpy)
-        for word in [*words, "rank 0", "rank 1"]:
+        for word in [*words, "rank 1 has"]:
             assert word in text, text
     mx.nd.waitall()
     for key in ("shape differs", "dtype differs"):

@@ -78,7 +78,7 @@ def uncaught_in_thread(kv):
         exchange(kv).asnumpy()
         if kv.rank == 1:
             raise ValueError("boom in a thread")
-        report(exchange(kv, "never").asnumpy)
+        report(lambda: exchange(kv, "never").asnumpy())
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -38,13 +38,19 @@ class Bridge:
         _raise_from_bridge(self._library.pushpull_bridge_verify(self._handle, base.handle, view.handle,
                                                                 other.handle))
 
+        self._immediate = os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine"
+        if not self._immediate:
+            scratch = [mx.nd.empty((1,)) for _ in range(64)]
+            handles = (ctypes.c_void_p * len(scratch))(*(array.handle for array in scratch))
+            _raise_from_bridge(self._library.pushpull_bridge_make_room(self._handle, handles,
+                                                                       len(scratch)))
+
     def connect(self, kind):
         """Joins the group; returns when all workers have."""
         store = ctypes.c_void_p()
         _raise_from_core(_capi.core().pushpull_create(kind.encode(), None, ctypes.byref(store)))
-        immediate = os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine"
         bridged = ctypes.c_void_p()
-        _raise_from_bridge(self._library.pushpull_bridge_attach(self._handle, store, immediate,
+        _raise_from_bridge(self._library.pushpull_bridge_attach(self._handle, store, self._immediate,
                                                                 ctypes.byref(bridged)))
         return Channel(store, bridged)
 

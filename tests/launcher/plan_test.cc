@@ -1,0 +1,237 @@
+#include "launcher/plan.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "launcher/environment_block.h"
+
+namespace pushpull::launcher {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+using Flags = std::map<std::string, std::string>;
+
+Surroundings surroundings(std::vector<std::string> environment = {"PATH=/bin", "HOME=/home/me"}) {
+  Surroundings around;
+  around.environment = std::move(environment);
+  around.folder = "/opt/pushpull/bin";
+  around.working_folder = "/home/me";
+  around.cores = {0, 1, 2, 3};
+  around.run = "abcd";
+  around.secret = "made-up-secret";
+  around.redis_password = "made-up-password";
+  around.rendezvous_port = 30001;
+  around.redis_port = 30002;
+  return around;
+}
+
+Result<Plan> plan(const Flags& flags, const Surroundings& around = surroundings(),
+                  const std::vector<std::string>& command = {"python", "train.py"},
+                  const std::string& file = {}) {
+  const EnvironmentBlock block(around.environment);
+  const auto config = Config::load(flags, [&](std::string_view name) { return block.get(name); });
+  if (!config) return fail(config.error());
+  return make_plan(*config, file, command, around);
+}
+
+std::string variable(const Process& process, std::string_view name) {
+  return EnvironmentBlock(process.environment).get(name).value_or("(not set)");
+}
+
+std::string error_of(const Flags& flags, const Surroundings& around = surroundings()) {
+  const auto result = plan(flags, around);
+  return result ? "no error" : result.error().message();
+}
+
+TEST(Plan, LocalWorkersMeetAtTheReservedPort) {
+  const auto made = plan({{"workers", "3"}});
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->engine, "local");
+  EXPECT_FALSE(made->starter);
+  EXPECT_FALSE(made->redis);
+  ASSERT_EQ(made->workers.size(), 3u);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Process& worker = made->workers[static_cast<size_t>(rank)];
+    EXPECT_EQ(worker.argv, (std::vector<std::string>{"python", "train.py"}));
+    EXPECT_EQ(variable(worker, "PUSHPULL_RANK"), std::to_string(rank));
+    EXPECT_EQ(variable(worker, "PUSHPULL_LOCAL_RANK"), std::to_string(rank));
+    EXPECT_EQ(variable(worker, "PUSHPULL_SIZE"), "3");
+    EXPECT_EQ(variable(worker, "PUSHPULL_RENDEZVOUS"), "tcp://127.0.0.1:30001");
+    EXPECT_EQ(variable(worker, "PUSHPULL_JOB"), "run-abcd");
+    EXPECT_EQ(variable(worker, "PUSHPULL_SECRET"), "made-up-secret");
+    EXPECT_EQ(variable(worker, "MXNET_KVSTORE_BACKEND"), "gloo");
+    EXPECT_EQ(variable(worker, "PATH"), "/opt/pushpull/bin:/bin");
+    EXPECT_EQ(variable(worker, "HOME"), "/home/me");
+    EXPECT_TRUE(worker.cores.empty());
+  }
+}
+
+TEST(Plan, OneWorkerWhereNothingIsSaid) {
+  const auto made = plan({});
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->workers.size(), 1u);
+}
+
+TEST(Plan, MpiGoesThroughMpirunAndShims) {
+  const auto made = plan({{"backend", "mpi"}, {"workers", "2"}});
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->engine, "mpirun");
+  ASSERT_TRUE(made->starter);
+  EXPECT_EQ(made->starter->argv,
+            (std::vector<std::string>{"mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2",
+                                      "/opt/pushpull/bin/pushpull", "shim"}));
+  EXPECT_EQ(variable(*made->starter, "PUSHPULL_SECRET"), "(not set)");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_RENDEZVOUS"), "(not set)");
+}
+
+TEST(Plan, RootIsAllowedOnlyToRoot) {
+  Surroundings around = surroundings();
+  around.is_root = true;
+  const auto made = plan({{"backend", "mpi"}}, around);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->starter->argv[1], "--allow-run-as-root");
+}
+
+TEST(Plan, RendezvousForAnotherBackendDoesNotMatterToMpi) {
+  const auto made =
+      plan({{"backend", "mpi"}, {"rendezvous.url", "redis://h/0"}, {"redis.start", "true"}});
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_FALSE(made->redis);
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_RENDEZVOUS"), "(not set)");
+}
+
+TEST(Plan, PrivateRedisGetsItsPasswordOnStandardInput) {
+  const auto made = plan({{"backend", "gloo-redis"}, {"redis.start", "true"}});
+  ASSERT_TRUE(made) << made.error().message();
+  ASSERT_TRUE(made->redis);
+  EXPECT_EQ(made->redis->argv, (std::vector<std::string>{"redis-server", "-"}));
+  EXPECT_NE(made->redis->input_text.find("requirepass made-up-password\n"), std::string::npos);
+  EXPECT_NE(made->redis->input_text.find("bind 127.0.0.1\nport 30002\n"), std::string::npos);
+  EXPECT_NE(made->redis->input_text.find("save \"\"\n"), std::string::npos);
+  EXPECT_EQ(variable(*made->redis, "PUSHPULL_REDIS_PASSWORD"), "(not set)");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_RENDEZVOUS"), "redis://127.0.0.1:30002/0");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_REDIS_PASSWORD"), "made-up-password");
+}
+
+TEST(Plan, GivenRendezvousSecretAndJobStay) {
+  const auto made =
+      plan({{"job", "nightly"}},
+           surroundings({"PUSHPULL_RENDEZVOUS=file:///nfs/job", "PUSHPULL_SECRET=mine"}));
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_RENDEZVOUS"), "file:///nfs/job");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_SECRET"), "mine");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_JOB"), "nightly");
+}
+
+TEST(Plan, FlagsForWorkersBecomeVariablesButNotTheLaunchers) {
+  const auto made = plan({{"tuning.lanes", "2"}, {"launch.grace", "9s"}});
+  ASSERT_TRUE(made);
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_LANES"), "2");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_GRACE"), "(not set)");
+  EXPECT_EQ(made->grace, std::chrono::seconds(9));
+}
+
+TEST(Plan, WorkersAreTheLaunchersNotWhatIsAround) {
+  const auto made =
+      plan({{"workers", "2"}},
+           surroundings({"PUSHPULL_RANK=7", "SLURM_NTASKS=8", "SLURM_PROCID=3", "RANK=5",
+                         "WORLD_SIZE=9", "DMLC_ROLE=server", "DMLC_NUM_WORKER=4"}));
+  ASSERT_TRUE(made) << made.error().message();
+  const Process& worker = made->workers[1];
+  EXPECT_EQ(variable(worker, "PUSHPULL_RANK"), "1");
+  for (const char* name :
+       {"SLURM_NTASKS", "SLURM_PROCID", "RANK", "WORLD_SIZE", "DMLC_ROLE", "DMLC_NUM_WORKER"}) {
+    EXPECT_EQ(variable(worker, name), "(not set)") << name;
+  }
+  EXPECT_TRUE(std::any_of(made->notes.begin(), made->notes.end(), [](const std::string& note) {
+    return note.find("DMLC_NUM_WORKER, DMLC_ROLE") != std::string::npos;
+  }));
+}
+
+TEST(Plan, ConfigurationFileIsHandedDownByItsFullName) {
+  const auto made = plan({}, surroundings(), {"true"}, "jobs/a.yaml");
+  ASSERT_TRUE(made);
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_CONFIG"), "/home/me/jobs/a.yaml");
+}
+
+TEST(Plan, SharesOfCoresCoverAllAndDoNotOverlap) {
+  for (const int workers : {1, 2, 3, 4}) {
+    const auto made = plan({{"launch.bind", "share"}, {"workers", std::to_string(workers)}});
+    ASSERT_TRUE(made);
+    std::vector<int> all;
+    for (const Process& worker : made->workers) {
+      EXPECT_FALSE(worker.cores.empty());
+      all.insert(all.end(), worker.cores.begin(), worker.cores.end());
+    }
+    EXPECT_EQ(all, (std::vector<int>{0, 1, 2, 3}));
+  }
+  const auto crowded = plan({{"launch.bind", "share"}, {"workers", "6"}});
+  ASSERT_TRUE(crowded);
+  EXPECT_EQ(crowded->workers[5].cores, std::vector<int>{1});
+}
+
+TEST(Plan, InputGoesToRank0UnlessItIsATerminal) {
+  const auto piped = plan({{"workers", "2"}});
+  ASSERT_TRUE(piped);
+  EXPECT_EQ(piped->workers[0].input, Input::kInherited);
+  EXPECT_EQ(piped->workers[1].input, Input::kNothing);
+  Surroundings around = surroundings();
+  around.is_terminal = true;
+  EXPECT_EQ(plan({}, around)->workers[0].input, Input::kNothing);
+}
+
+TEST(Plan, ContradictionsAreNamed) {
+  EXPECT_EQ(
+      error_of({{"backend", "gluo"}}),
+      "unknown backend 'gluo' (flag --backend); known are gloo, gloo-redis, mpi, self; did you "
+      "mean 'gloo'?");
+  EXPECT_EQ(error_of({{"backend", "mpi"}, {"launch.engine", "local"}}),
+            "the mpi backend needs an MPI starter; use --engine mpirun, or leave it out");
+  EXPECT_EQ(
+      error_of({{"redis.start", "true"}, {"rendezvous.url", "redis://h/0"}}),
+      "redis.start (flag redis.start) and a rendezvous URL (flag --rendezvous) exclude each other");
+  EXPECT_EQ(
+      error_of({{"backend", "gloo_redis"}, {"rendezvous.url", "file:///x"}}),
+      "backend gloo-redis meets at a Redis server, but the rendezvous URL is 'file:///x' (flag "
+      "--rendezvous); use backend gloo, or a redis:// URL");
+  EXPECT_EQ(error_of({{"backend", "self"}, {"workers", "2"}}),
+            "backend self is for one worker, but 2 were asked for (flag --workers)");
+  EXPECT_NE(error_of({}, surroundings({"PMI_SIZE=4"})).find("PMI_SIZE=4"), std::string::npos);
+  const auto nothing = plan({}, surroundings(), {});
+  ASSERT_FALSE(nothing);
+  EXPECT_NE(nothing.error().message().find("no command given"), std::string::npos);
+}
+
+TEST(Plan, BackendsOfOthersAreKnownByTheirModules) {
+  Surroundings around = surroundings();
+  around.backends = {"carrier-pigeon"};
+  EXPECT_EQ(error_of({{"backend", "carrier_pigeon"}}, around), "no error");
+}
+
+TEST(Plan, DescriptionCanBeRunByAShellAndHidesSecrets) {
+  const Surroundings around = surroundings({"PATH=/bin", "DMLC_ROLE=server"});
+  const auto made =
+      plan({{"workers", "2"}, {"launch.bind", "share"}}, around, {"echo", "it's", "", "$HOME"});
+  ASSERT_TRUE(made);
+  const std::string text = describe(*made, around.environment);
+  EXPECT_NE(text.find("taskset -c 2,3 env -u DMLC_ROLE PATH=/opt/pushpull/bin:\"$PATH\""),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("echo 'it'\"'\"'s' '' '$HOME'\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("made-up"), std::string::npos);
+}
+
+TEST(EnvironmentBlock, KeepsWhatItIsNotAskedToChange) {
+  EnvironmentBlock block(
+      {"A=1", "BASH_FUNC_f%%=() { :; }", "with.dot=x", "A=2", "NOEQUALS", "AB=3"});
+  EXPECT_EQ(block.get("A"), "1");
+  EXPECT_EQ(block.get("B"), std::nullopt);
+  EXPECT_EQ(block.get("NOEQUALS"), std::nullopt);
+  block.set("A", "new");
+  EXPECT_EQ(block.entries(), (std::vector<std::string>{"BASH_FUNC_f%%=() { :; }", "with.dot=x",
+                                                       "NOEQUALS", "AB=3", "A=new"}));
+}
+
+}  // namespace
+}  // namespace pushpull::launcher
