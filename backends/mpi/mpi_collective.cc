@@ -86,7 +86,8 @@ class MpiCollective final : public Collective {
   Result<void> start(Call& call);
   Result<void> finish(Call& call, Buffer& buffer);
   Result<void> wait(Buffer& buffer);
-  Error broken(Error error);
+  Error broken(Error error);  // an error of MPI's
+  Error stop(Error error);    // the first one stays
   std::optional<Error> stopped() const;
 
   MpiProcess& process_;
@@ -227,14 +228,17 @@ Result<void> MpiCollective::wait(Buffer& buffer) {
   }
 }
 
-void MpiCollective::abort(const Error& reason) { exchange_->abort(broken(reason)); }
+void MpiCollective::abort(const Error& reason) { exchange_->abort(stop(reason)); }
 
 Error MpiCollective::broken(Error error) {
+  process_.group_failed();
+  return stop(std::move(error));
+}
+
+Error MpiCollective::stop(Error error) {
   const std::lock_guard lock(reason_mutex_);
   if (!reason_) reason_ = std::move(error);
   stopped_.store(true, std::memory_order_release);
-  // An orderly end aborts, too, when nothing is left to do.
-  if (reason_->code() != ErrorCode::kAborted) process_.group_failed();
   return *reason_;
 }
 

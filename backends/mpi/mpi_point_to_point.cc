@@ -238,14 +238,20 @@ Error MpiPointToPoint::silent(Ticket ticket) {
   return error.at_rank(channel.peer, group_.members[static_cast<size_t>(channel.peer)].host);
 }
 
-void MpiPointToPoint::abort(const Error& reason) { broken(reason); }
+void MpiPointToPoint::abort(const Error& reason) {
+  // An orderly end aborts, too, when nothing is left to do.
+  if (stop(reason).code() != ErrorCode::kAborted) process_.peer_lost();
+}
 
 Error MpiPointToPoint::broken(Error error) {
+  process_.group_failed();
+  return stop(std::move(error));
+}
+
+Error MpiPointToPoint::stop(Error error) {
   const std::lock_guard lock(reason_mutex_);
   if (!reason_) reason_ = std::move(error);
   stopped_.store(true, std::memory_order_release);
-  // An orderly end aborts, too, when nothing is left to do.
-  if (reason_->code() != ErrorCode::kAborted) process_.group_failed();
   return *reason_;
 }
 

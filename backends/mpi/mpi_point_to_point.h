@@ -84,7 +84,8 @@ class MpiPointToPoint : public PointToPoint {
   bool done(Ticket ticket) const;
   Message& message(Ticket ticket) { return messages_[ticket - first_ticket_]; }
 
-  Error broken(Error error);  // remembers the first error for all later calls
+  Error broken(Error error);  // an error of our own
+  Error stop(Error error);    // the first one stays
   std::optional<Error> stopped() const;
   Error peer_error(int code, const Channel& channel) const;
   Error silent(Ticket ticket);

@@ -25,6 +25,9 @@ constexpr auto kLater = 10ms;
 constexpr auto kIdle = 100ms;  // no group is open
 constexpr auto kSoonFor = 20ms;
 
+// How long finalising waits for the others where one of them may be dead.
+constexpr auto kLostPeerLimit = 1s;
+
 constexpr int kUnusedTag = 0;
 constexpr int64_t kFirstGroupTag = 16;
 static_assert(kFirstGroupTag > MpiMailbox::kLetterTag && kUnusedTag != MpiMailbox::kLetterTag);
@@ -183,9 +186,31 @@ void MpiProcess::make_progress() {
   MPI_Iprobe(rank_, kUnusedTag, mailbox->communicator(), &found, MPI_STATUS_IGNORE);
 }
 
+// Waits until every rank has come here.
+bool MpiProcess::all_leave(Deadline deadline) {
+  MpiMailbox* const mailbox = mailbox_.load();
+  if (mailbox == nullptr) return true;
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    const MpiLock mpi = lock();
+    if (MPI_Ibarrier(mailbox->communicator(), &request) != MPI_SUCCESS) return false;
+  }
+  MpiBackoff backoff(true);
+  for (;;) {
+    int done = 0;
+    {
+      const MpiLock mpi = lock();
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    }
+    if (done != 0) return true;
+    if (Clock::now() >= deadline) return false;
+    backoff.pause();
+  }
+}
+
 void MpiProcess::finalize() {
   if (open_groups_.load() > 0 || failed_.load() || mpi_finalized()) return;
-  MPI_Finalize();
+  if (all_leave(peer_lost_.load() ? deadline_in(kLostPeerLimit) : never())) MPI_Finalize();
 }
 
 void MpiProcess::stop() {

@@ -54,10 +54,13 @@ class MpiProcess {
   int draw_tag();
 
   // A group that is connected. MPI is finalised at exit if all have been closed and none failed: a
-  // failed one has lost a peer or has messages under way, for which finalising would wait.
+  // failed one has messages under way, for which finalising would wait. After one whose peer is
+  // said to be lost it is finalised if all ranks come to that within a moment: the last word of an
+  // orderly end can be that the coordinator is gone.
   void group_opened() { open_groups_.fetch_add(1); }
   void group_closed() { open_groups_.fetch_sub(1); }
   void group_failed() { failed_.store(true); }
+  void peer_lost() { peer_lost_.store(true); }
 
   // While it exists a group is inside a call and makes progress itself.
   class Call {
@@ -84,7 +87,8 @@ class MpiProcess {
   void keep_progress();       // on the thread, until stop()
   void make_progress();
   void finalize();  // on the thread
-  void stop();      // at exit
+  bool all_leave(Deadline deadline);
+  void stop();  // at exit
 
   // The thread and its outcome.
   std::mutex mutex_;
@@ -103,6 +107,7 @@ class MpiProcess {
   std::mutex mpi_mutex_;
   std::atomic<int> open_groups_{0};
   std::atomic<bool> failed_{false};
+  std::atomic<bool> peer_lost_{false};
   std::atomic<int> inside_{0};
   std::atomic<uint64_t> calls_{0};
   std::atomic<int64_t> tags_drawn_{0};

@@ -9,9 +9,9 @@
 namespace pushpull {
 
 // MPI knows no 16-bit floats: they travel as 16-bit integers, added by operations of our own, which
-// round at every step. Sums of 8-bit integers are our own, too: Open MPI 4.1 saturates some elements of
-// an array (those its AVX code adds) and wraps around the others. Owns these operations; to be destroyed
-// before MPI is finalised.
+// round at every step. Sums of 8-bit integers are our own, too: Open MPI 4.1 saturates some
+// elements of an array (those its AVX code adds) and wraps around the others. Owns these
+// operations; to be destroyed before MPI is finalised.
 class MpiTypes {
  public:
   [[nodiscard]] static Result<MpiTypes> make();
