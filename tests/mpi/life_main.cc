@@ -33,6 +33,7 @@ Settings settings(const std::string& job) {
   Settings all;
   all.backend = "mpi";
   all.job = job;
+  all.local = "backend";  // over MPI, though all are on one host
   return all;
 }
 

@@ -28,6 +28,7 @@ int run(const std::string& how) {
   Settings settings;
   settings.backend = "mpi";
   settings.job = "victim";
+  settings.local = "backend";  // over MPI, though all are on one host
   auto backend = registry.backend("mpi");
   if (!backend) end(backend.error().message(), 1);
   auto identity = (*backend)->identity();
