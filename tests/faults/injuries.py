@@ -7,6 +7,7 @@ import time
 import checks
 import isolation
 import strangers
+from isolation import free_port
 from job import Job
 
 HEARTBEAT = 2.0
@@ -23,14 +24,12 @@ class Ward:
         self.redis, self.lab = redis, lab
         self.patience = patience  # limits are this many times as long
         self.long = long  # whether what takes a minute may take it
-        self._port = 20000
 
     def rendezvous(self, trial):
         on_lab = trial.kind == "link"
         if trial.backend == "gloo-redis":
             return self.redis.url("10.77.0.254" if on_lab else "127.0.0.1")
-        self._port += 1
-        return f"tcp://{'10.77.0.1' if on_lab else '127.0.0.1'}:{self._port}"
+        return f"tcp://{'10.77.0.1' if on_lab else '127.0.0.1'}:{free_port()}"
 
     def start(self, folder, trial, arguments, env=None, **options):
         draw = trial.draw()
@@ -39,7 +38,7 @@ class Ward:
         if trial.worker == "mxnet":
             words["bytes"] = min(words["bytes"], 1 << 20)
         return Job(folder, trial, [*command, *(f"{k}={v}" for k, v in words.items())],
-                   self.rendezvous(trial), lab=self.lab() if trial.kind == "link" else None,
+                   self.rendezvous(trial), lab=self.lab,
                    env={"PUSHPULL_REDIS_PASSWORD": self.redis.password, **(env or {})}, **options)
 
 
@@ -190,9 +189,8 @@ def all_at_once(ward, folder, trial):
         time.sleep(draw.early_moment * 3)
         for rank in range(trial.size):
             job.hit(rank, signal.SIGKILL)
-        for process in job.running():
-            if trial.backend != "mpi":
-                process.kill()
+        for process in job.running():  # mpirun too
+            process.kill()
         return _ended(job, range(trial.size)), 0
     return job, run
 
@@ -252,6 +250,8 @@ def _besieged(ward, job, count, late):
     patient = [rank for rank in range(job.trial.size) if rank != late]
     pids = [job.pid(rank) for rank in patient]
     siege = strangers.Siege(pids)
+    while not siege.doors() and job.running():
+        time.sleep(0.01)
     made, cpu = siege.lay(count)
     said = _created(job)
     again, _ = siege.lay(count // 10)
@@ -284,8 +284,12 @@ KINDS = {"kill": kill, "children": children, "exit": exit_early, "leave": leave,
          "hostile": hostile, "redis": redis_restarts}
 
 
-def dismiss_children(known):
-    """Ends the orphans of trials with children, and looks at what they held of the group's."""
+def dismiss_children(known, backend):
+    """Ends the orphans of trials with children, and looks at what they held of the group's.
+
+    MPI's own sockets are MPI's business.
+    """
+    ours = ("memfd:",) if backend == "mpi" else ("memfd:", "socket:")
     said = []
     for pid, name in isolation.descendants(known).items():
         if pid in known:
@@ -295,7 +299,7 @@ def dismiss_children(known):
         except OSError:
             continue
         said += [f"the child {pid} ({name}) holds {thing}" for thing in held
-                 if thing.startswith("socket:") or "memfd:" in thing]
+                 if any(kind in thing for kind in ours)]
     dismiss(known)
     return said
 
@@ -326,7 +330,9 @@ def leftovers(isolated, redis, known, timeout=5.0):
                  if pid not in known]
         if isolated:
             found += isolation.sockets(but=redis.port)
-            found += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
+            # Open MPI's own, which mpirun removes unless it is killed itself.
+            found += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")
+                      if not name.startswith("vader_segment")]
         found += [f"Redis key {key}" for key in redis.immortal_keys()]
         if not found or time.monotonic() > end:
             return found

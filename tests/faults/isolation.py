@@ -3,6 +3,8 @@
 import ctypes
 import os
 import pathlib
+import random
+import socket
 import subprocess
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
@@ -30,6 +32,18 @@ def enter():
     shm = _libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=1g")
     lo = subprocess.run(["ip", "link", "set", "lo", "up"], check=False).returncode
     return shm == 0 and lo == 0
+
+
+def free_port():
+    """Below the ports that the kernel gives to outgoing connections."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def sockets(but):

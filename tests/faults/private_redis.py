@@ -4,12 +4,12 @@ import secrets
 import subprocess
 import time
 
-from isolation import die_with_parent
+from isolation import die_with_parent, free_port
 
 
 class Redis:
-    def __init__(self, folder, port=6390, lab=None):
-        self.port, self.password = port, secrets.token_hex(16)
+    def __init__(self, folder, lab=None):
+        self.port, self.password = free_port(), secrets.token_hex(16)
         self._folder, self._lab = folder, lab
         self._process = None
         self.restart()

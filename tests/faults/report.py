@@ -7,6 +7,10 @@ import time
 import trial as trials
 
 
+def _shortened(event):
+    return {name: value for name, value in event.items() if name not in ("again", "messages", "group")}
+
+
 def failure(trial, said, job):
     print(f"FAILED {trial}")
     for line in said:
@@ -14,8 +18,8 @@ def failure(trial, said, job):
     draw = trial.draw()
     print(f"  (victim: rank {draw.victim}, moment {draw.moment:.3f} s, {draw.bytes} bytes)")
     for event in job.events:
-        if event["event"] not in ("step", "wrong"):
-            print(f"  {event}")
+        if event["event"] in ("error", "create_failed", "hang", "closed"):
+            print(f"  {_shortened(event)}")
     print(job.output())
     print(f"  again: make faults TRIAL={trial}", flush=True)
 

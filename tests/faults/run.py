@@ -106,7 +106,7 @@ def run_one(trial, surroundings, options, isolated, folder):
         job.end()
     known.add(redis.pid)
     if trial.kind == "children":
-        said += injuries.dismiss_children(known)
+        said += injuries.dismiss_children(known, trial.backend)
     left = injuries.leftovers(isolated and not on_lab, redis, known)
     said += [f"left behind: {thing}" for thing in left]
     injuries.dismiss(known, isolated)

@@ -51,9 +51,12 @@ class Siege:
         self._pids = pids
         self._chance = random.Random(seed)
 
+    def doors(self):
+        return listening(self._pids)
+
     def lay(self, count):
         """Connects `count` times; how often somebody listened, and the processor time it cost them."""
-        doors = listening(self._pids)
+        doors = self.doors()
         before = processor_time(self._pids)
         made = 0
         half_open = collections.deque()

@@ -69,7 +69,9 @@ def places(kind, worker):
     if kind == "redis":
         return [("gloo-redis", 8, local) for local in LOCALS]
     sizes = SIZES if worker == "cpp" else (2, 2, 4)
-    return [(backend, size, local) for backend in BACKENDS for size in sizes for local in LOCALS]
+    # Over MPI nobody listens before all have come, nor after.
+    backends = BACKENDS[:2] if kind == "hostile" else BACKENDS
+    return [(backend, size, local) for backend in backends for size in sizes for local in LOCALS]
 
 
 def spread(kind, worker, count, seed):
