@@ -210,7 +210,7 @@ def missing(ward, folder, trial):
             if not errors or errors[0]["code"] != "Timeout" or errors[0]["culprit"] != victim or \
                     "'layer3'" not in text or f"rank {victim}" not in text:
                 said.append(f"rank {rank} does not name rank {victim} and key 'layer3': {errors}")
-        warned = [line for line in job.output().splitlines()
+        warned = [line for line in job.text().splitlines()
                   if "warning" in line and "'layer3'" in line and f"rank {victim}" in line]
         for rank in range(trial.size):
             if not any(f"pushpull rank {rank}:" in line for line in warned):

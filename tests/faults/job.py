@@ -118,7 +118,11 @@ class Job:
     def code(self, rank):
         return self.processes[0 if self.trial.backend == "mpi" else rank].poll()
 
+    def text(self):
+        return "".join(path.read_text(errors="replace") for path in self.folder.glob("*.out"))
+
     def output(self):
+        """The end of what each process printed."""
         parts = []
         for path in sorted(self.folder.glob("*.out")):
             parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
