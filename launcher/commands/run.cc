@@ -12,6 +12,8 @@
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
 #include "launcher/job.h"
+#include "launcher/manifest/kubernetes_run.h"
+#include "launcher/manifest/manifest.h"
 #include "launcher/plan.h"
 #include "launcher/process.h"
 #include "launcher/random_text.h"
@@ -25,6 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   pushpull run -n 2 -- python train.py --epochs 5
   pushpull run -c configs/mpi.yaml -n 4 -- python train.py
   pushpull run -n 2 --backend gloo-redis --rendezvous redis://server:6379/0 -- python train.py
+  pushpull run -c configs/kubernetes.yaml --engine kubernetes -- python examples/gluon_digits.py
 
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;
@@ -74,6 +77,7 @@ class RunCommand : public Command {
   int run(const std::vector<std::string>& words) override {
     auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
+    if (config->text("launch.engine") == "kubernetes") return run_in_pods(*config, words);
     auto rendezvous = ReservedPort::make();
     auto redis = ReservedPort::make();
     if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
@@ -91,6 +95,26 @@ class RunCommand : public Command {
   static int usage_error(const Error& error) {
     fmt::print(stderr, "pushpull: error: {}\n", error.message());
     return kExitUsage;
+  }
+
+  // Objects of a name that no other run has, so that a job can run twice at once.
+  int run_in_pods(const Config& config, const std::vector<std::string>& words) const {
+    const std::string secret = dry_run_ ? "***" : random_text(32);
+    const std::string password = dry_run_ ? "***" : random_text(32);
+    auto job = make_kubernetes_job(config, words, {secret, password, random_text(4)});
+    if (!job) return usage_error(job.error());
+    if (dry_run_) {
+      for (auto& [key, value] : job->secrets) value = "***";
+    }
+    const auto objects = manifest(*job);
+    if (!objects) return usage_error(objects.error());
+    if (dry_run_) {
+      fmt::print("{}", *objects);
+      return 0;
+    }
+    const KubernetesRun in_pods{*job, *objects, config.text("kubernetes.context"),
+                                whole_environment()};
+    return run_watched([&](int alive) { return run_on_kubernetes(in_pods, alive); });
   }
 
   ConfigFlags flags_;
