@@ -18,6 +18,7 @@
 #include "launcher/process.h"
 #include "launcher/random_text.h"
 #include "launcher/reserved_port.h"
+#include "launcher/start.h"
 #include "launcher/warden.h"
 
 namespace pushpull::launcher {
@@ -50,7 +51,7 @@ Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
   around.backends = Registry(config.text("backend_path")).backend_names();
   around.environment = whole_environment();
   std::error_code ignored;
-  around.folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+  around.folder = command_folder();
   around.working_folder = std::filesystem::current_path(ignored).string();
   around.cores = usable_cores();
   around.is_root = geteuid() == 0;
@@ -61,6 +62,29 @@ Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
   around.rendezvous_port = rendezvous.number();
   around.redis_port = redis.number();
   return around;
+}
+
+int usage_error(const Error& error) {
+  fmt::print(stderr, "pushpull: error: {}\n", error.message());
+  return kExitUsage;
+}
+
+// The objects get a name that no other run has, so that a job can run twice at once.
+int start_in_pods(const Config& config, const std::vector<std::string>& command, bool dry_run) {
+  auto job =
+      make_kubernetes_job(config, command, {random_text(32), random_text(32), random_text(4)});
+  if (!job) return usage_error(job.error());
+  if (dry_run) {
+    for (auto& [key, value] : job->secrets) value = "***";
+  }
+  const auto objects = manifest(*job);
+  if (!objects) return usage_error(objects.error());
+  if (dry_run) {
+    fmt::print("{}", *objects);
+    return 0;
+  }
+  const KubernetesRun run{*job, *objects, config.text("kubernetes.context"), whole_environment()};
+  return run_watched([&](int alive) { return run_on_kubernetes(run, alive); });
 }
 
 class RunCommand : public Command {
@@ -75,53 +99,40 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load(environment_variable);
+    const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    if (config->text("launch.engine") == "kubernetes") return run_in_pods(*config, words);
-    auto rendezvous = ReservedPort::make();
-    auto redis = ReservedPort::make();
-    if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
-    const Surroundings around = look_around(*config, *rendezvous, *redis);
-    const auto plan = make_plan(*config, flags_.file(), words, around);
-    if (!plan) return usage_error(plan.error());
-    if (dry_run_) {
-      fmt::print("{}", describe(*plan, around.environment));
-      return 0;
-    }
-    return run_watched([&](int alive) { return run_job(*plan, alive); });
+    return start_job(*config, words, {.config_file = flags_.file(), .dry_run = dry_run_});
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
-  // Objects of a name that no other run has, so that a job can run twice at once.
-  int run_in_pods(const Config& config, const std::vector<std::string>& words) const {
-    const std::string secret = dry_run_ ? "***" : random_text(32);
-    const std::string password = dry_run_ ? "***" : random_text(32);
-    auto job = make_kubernetes_job(config, words, {secret, password, random_text(4)});
-    if (!job) return usage_error(job.error());
-    if (dry_run_) {
-      for (auto& [key, value] : job->secrets) value = "***";
-    }
-    const auto objects = manifest(*job);
-    if (!objects) return usage_error(objects.error());
-    if (dry_run_) {
-      fmt::print("{}", *objects);
-      return 0;
-    }
-    const KubernetesRun in_pods{*job, *objects, config.text("kubernetes.context"),
-                                whole_environment()};
-    return run_watched([&](int alive) { return run_on_kubernetes(in_pods, alive); });
-  }
-
   ConfigFlags flags_;
   bool dry_run_ = false;
 };
 
 }  // namespace
+
+std::string command_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+int start_job(const Config& config, const std::vector<std::string>& command,
+              const StartOptions& options) {
+  if (config.text("launch.engine") == "kubernetes")
+    return start_in_pods(config, command, options.dry_run);
+  auto rendezvous = ReservedPort::make();
+  auto redis = ReservedPort::make();
+  if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
+  const Surroundings around = look_around(config, *rendezvous, *redis);
+  auto plan = make_plan(config, options.config_file, command, around);
+  if (!plan) return usage_error(plan.error());
+  plan->tagged = options.tagged;
+  if (options.dry_run) {
+    fmt::print("{}", describe(*plan, around.environment));
+    return 0;
+  }
+  return run_watched([&](int alive) { return run_job(*plan, alive); });
+}
 
 std::unique_ptr<Command> make_run_command() { return std::make_unique<RunCommand>(); }
 
