@@ -12,6 +12,8 @@
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
 #include "launcher/job.h"
+#include "launcher/manifest/kubernetes_run.h"
+#include "launcher/manifest/manifest.h"
 #include "launcher/plan.h"
 #include "launcher/process.h"
 #include "launcher/random_text.h"
@@ -26,6 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   pushpull run -n 2 -- python train.py --epochs 5
   pushpull run -c configs/mpi.yaml -n 4 -- python train.py
   pushpull run -n 2 --backend gloo-redis --rendezvous redis://server:6379/0 -- python train.py
+  pushpull run -c configs/kubernetes.yaml --engine kubernetes -- python examples/gluon_digits.py
 
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;
@@ -66,6 +69,24 @@ int usage_error(const Error& error) {
   return kExitUsage;
 }
 
+// The objects get a name that no other run has, so that a job can run twice at once.
+int start_in_pods(const Config& config, const std::vector<std::string>& command, bool dry_run) {
+  auto job =
+      make_kubernetes_job(config, command, {random_text(32), random_text(32), random_text(4)});
+  if (!job) return usage_error(job.error());
+  if (dry_run) {
+    for (auto& [key, value] : job->secrets) value = "***";
+  }
+  const auto objects = manifest(*job);
+  if (!objects) return usage_error(objects.error());
+  if (dry_run) {
+    fmt::print("{}", *objects);
+    return 0;
+  }
+  const KubernetesRun run{*job, *objects, config.text("kubernetes.context"), whole_environment()};
+  return run_watched([&](int alive) { return run_on_kubernetes(run, alive); });
+}
+
 class RunCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& program) override {
@@ -97,6 +118,8 @@ std::string command_folder() {
 
 int start_job(const Config& config, const std::vector<std::string>& command,
               const StartOptions& options) {
+  if (config.text("launch.engine") == "kubernetes")
+    return start_in_pods(config, command, options.dry_run);
   auto rendezvous = ReservedPort::make();
   auto redis = ReservedPort::make();
   if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
