@@ -9,6 +9,15 @@ cd "$(dirname "$0")/.."
 say() { printf 'pushpull: %s\n' "$*"; }
 die() { printf 'pushpull: error: %s\n' "$*" >&2; exit 1; }
 
+# quietly LOG COMMAND…: what the command says goes to LOG, and is shown where it fails.
+quietly() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 && return
+  cat "$log" >&2
+  return 1
+}
+
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; return; fi
   command -v sudo >/dev/null || die "installing packages needs root or sudo: $*"
@@ -32,8 +41,9 @@ scripts/packages.txt lists and run scripts/setup.sh python build install"
   if [ ${#missing[@]} = 0 ]; then say "system packages are there"; return; fi
   say "installing ${#missing[@]} system packages by apt: ${missing[*]}"
   local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
-  as_root "${apt[@]}" update >/dev/null || die "apt-get update failed; is a package mirror reachable?"
-  as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null ||
+  quietly build/apt.log as_root "${apt[@]}" update ||
+    die "apt-get update failed; is a package mirror reachable?"
+  quietly build/apt.log as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
     die "apt-get could not install the packages above"
 }
 
@@ -68,10 +78,7 @@ python() {
 build() {
   if [ ! -f build/release/build.ninja ]; then
     say "configuring build/release"
-    cmake --preset release >build/release-configure.log 2>&1 || {
-      cat build/release-configure.log >&2
-      die "cmake could not configure"
-    }
+    quietly build/configure.log cmake --preset release || die "cmake could not configure"
   fi
   if ninja -C build/release -n 2>/dev/null | grep -q 'no work to do'; then
     say "build/release is up to date"
