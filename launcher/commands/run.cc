@@ -16,6 +16,7 @@
 #include "launcher/plan.h"
 #include "launcher/process.h"
 #include "launcher/reserved_port.h"
+#include "launcher/start.h"
 #include "launcher/warden.h"
 
 namespace pushpull::launcher {
@@ -56,7 +57,7 @@ Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
   around.backends = Registry(config.text("backend_path")).backend_names();
   around.environment = whole_environment();
   std::error_code ignored;
-  around.folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+  around.folder = command_folder();
   around.working_folder = std::filesystem::current_path(ignored).string();
   around.cores = usable_cores();
   around.is_root = geteuid() == 0;
@@ -67,6 +68,11 @@ Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
   around.rendezvous_port = rendezvous.number();
   around.redis_port = redis.number();
   return around;
+}
+
+int usage_error(const Error& error) {
+  fmt::print(stderr, "pushpull: error: {}\n", error.message());
+  return kExitUsage;
 }
 
 class RunCommand : public Command {
@@ -81,32 +87,38 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load(environment_variable);
+    const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    auto rendezvous = ReservedPort::make();
-    auto redis = ReservedPort::make();
-    if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
-    const Surroundings around = look_around(*config, *rendezvous, *redis);
-    const auto plan = make_plan(*config, flags_.file(), words, around);
-    if (!plan) return usage_error(plan.error());
-    if (dry_run_) {
-      fmt::print("{}", describe(*plan, around.environment));
-      return 0;
-    }
-    return run_watched([&](int alive) { return run_job(*plan, alive); });
+    return start_job(*config, words, {.config_file = flags_.file(), .dry_run = dry_run_});
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
   ConfigFlags flags_;
   bool dry_run_ = false;
 };
 
 }  // namespace
+
+std::string command_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+int start_job(const Config& config, const std::vector<std::string>& command,
+              const StartOptions& options) {
+  auto rendezvous = ReservedPort::make();
+  auto redis = ReservedPort::make();
+  if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
+  const Surroundings around = look_around(config, *rendezvous, *redis);
+  auto plan = make_plan(config, options.config_file, command, around);
+  if (!plan) return usage_error(plan.error());
+  plan->tagged = options.tagged;
+  if (options.dry_run) {
+    fmt::print("{}", describe(*plan, around.environment));
+    return 0;
+  }
+  return run_watched([&](int alive) { return run_job(*plan, alive); });
+}
 
 std::unique_ptr<Command> make_run_command() { return std::make_unique<RunCommand>(); }
 
