@@ -82,8 +82,9 @@ Result<Advert> StoreRendezvous::find(const std::string& known_run, Deadline dead
     if (!text) {
       if (seen.empty()) seen = text.error().message();
       Error error(ErrorCode::kTimeout,
-                  fmt::format("rank 0 of job '{}' did not register at {} within {} ({})", job_,
-                              store_->description(), seconds_text(deadline - began), seen));
+                  fmt::format("rank 0 of job '{}' did not register at {} within {} ({}); start it, or make "
+                              "PUSHPULL_JOB and PUSHPULL_RENDEZVOUS the same on every rank",
+                              job_, store_->description(), seconds_text(deadline - began), seen));
       return fail(error.at_rank(0));
     }
     auto advert = Advert::decode(*text);
