@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Sets everything up, skipping what is done:
-#   scripts/setup.sh [packages] [python] [build] [install]     default: all, in this order
+#   scripts/setup.sh [packages] [python] [product | build] [install]     default: all, in this order
 # packages: Debian packages from packages.txt · python: .venv from requirements.txt
-# build: build/release by CMake · install: the Python package and the `pushpull` command into .venv
+# product: build/release by CMake · build: that and the tests
+# install: the Python package and the `pushpull` command into .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -75,18 +76,24 @@ python() {
   cp scripts/requirements.txt .venv/requirements.txt
 }
 
-build() {
+# compile TARGET WHAT
+compile() {
   if [ ! -f build/release/build.ninja ]; then
     say "configuring build/release"
     quietly build/configure.log cmake --preset release || die "cmake could not configure"
   fi
-  if ninja -C build/release -n 2>/dev/null | grep -q 'no work to do'; then
-    say "build/release is up to date"
+  if ninja -C build/release -n "$1" 2>/dev/null | grep -q 'no work to do'; then
+    say "$2 in build/release are up to date"
     return
   fi
-  say "building build/release (some minutes the first time)"
-  cmake --build build/release
+  say "building $2 in build/release (some minutes the first time)"
+  local -a silence=()
+  [ -t 1 ] || silence=(--quiet)  # one line that moves on a terminal, hundreds elsewhere
+  ninja -C build/release "${silence[@]}" "$1"
 }
+
+product() { compile product "library, backends and command"; }
+build() { compile all "library, backends, command and tests"; }
 
 install_package() {
   local installed=.venv/pushpull-installed
@@ -107,8 +114,8 @@ mkdir -p build
 for step in "${@:-all}"; do
   case $step in
     all) packages; python; build; install_package ;;
-    packages | python | build) "$step" ;;
+    packages | python | product | build) "$step" ;;
     install) install_package ;;
-    *) die "unknown step '$step'; known are packages, python, build, install" ;;
+    *) die "unknown step '$step'; known are packages, python, product, build, install" ;;
   esac
 done
