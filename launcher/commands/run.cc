@@ -1,6 +1,5 @@
 // pushpull run: starts the workers of a job and sees it through.
 #include <sched.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "launcher/job.h"
 #include "launcher/plan.h"
 #include "launcher/process.h"
+#include "launcher/random_text.h"
 #include "launcher/reserved_port.h"
 #include "launcher/start.h"
 #include "launcher/warden.h"
@@ -30,15 +30,6 @@ constexpr const char* kExamples = R"(Examples:
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;
 130 interrupted; 75 from a worker means that starting the job again helps.)";
-
-std::string random_text(size_t bytes) {
-  std::string raw(bytes, '\0');
-  // Up to 256 bytes come whole and at once.
-  [[maybe_unused]] const ssize_t n = getrandom(raw.data(), raw.size(), 0);
-  std::string text;
-  for (const char c : raw) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
-}
 
 std::vector<int> usable_cores() {
   std::vector<int> cores;
