@@ -36,7 +36,7 @@ missing_packages() {
 
 packages() {
   command -v dpkg-query >/dev/null || die "this set-up is for Debian 12; elsewhere install what \
-scripts/packages.txt lists and run scripts/setup.sh python build install"
+scripts/packages.txt lists and run scripts/setup.sh python product install"
   local -a missing
   mapfile -t missing < <(missing_packages)
   if [ ${#missing[@]} = 0 ]; then say "system packages are there"; return; fi
