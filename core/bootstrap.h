@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/backend.h"
@@ -56,6 +57,7 @@ struct Session {
   Group group;
   std::shared_ptr<Scheduler> scheduler;   // shared with the loop's timer
   std::vector<int> data_descriptors;      // for a fork's child
+  std::jthread withdrawing;               // rank 0: takes its advert away, while nobody waits for that
 
   ~Session();
 };

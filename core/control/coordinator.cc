@@ -82,6 +82,7 @@ std::string Coordinator::joined_so_far() const {
 bool Coordinator::all_joined() const { return state_->joined == state_->options.size; }
 bool Coordinator::all_connected() const { return state_->connected == state_->options.size; }
 bool Coordinator::aborted() const { return !state_->is_open(); }
+std::optional<Error> Coordinator::verdict() const { return state_->verdict; }
 const std::vector<Member>& Coordinator::members() const { return state_->members; }
 
 bool Coordinator::all_left() const {

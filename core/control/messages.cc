@@ -299,20 +299,22 @@ Result<std::optional<Decoded<ToRank>>> decode_to_rank(std::string_view bytes) {
   return read_message<ToRank>(bytes, kFirstToRank);
 }
 
-std::string encode_member(const Member& member) {
+std::string encode_joining(const Joining& joining) {
   std::string out;
   wire::Writer writer(&out);
-  fields(writer, member);
+  fields(writer, joining.member);
+  writer.bytes(joining.settings);
   return out;
 }
 
-Result<Member> decode_member(std::string_view bytes) {
+Result<Joining> decode_joining(std::string_view bytes) {
   wire::Reader reader(bytes);
-  Member member;
-  fields(reader, member);
+  Joining joining;
+  fields(reader, joining.member);
+  reader.bytes(joining.settings);
   if (reader.error() != nullptr) return malformed(reader.error());
   if (!reader.at_end()) return malformed("bytes follow its last field");
-  return member;
+  return joining;
 }
 
 }  // namespace pushpull

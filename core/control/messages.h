@@ -144,8 +144,14 @@ struct Decoded {
 [[nodiscard]] Result<std::optional<Decoded<FromRank>>> decode_from_rank(std::string_view bytes);
 [[nodiscard]] Result<std::optional<Decoded<ToRank>>> decode_to_rank(std::string_view bytes);
 
-// A Member travels inside the hello.
-std::string encode_member(const Member& member);
-[[nodiscard]] Result<Member> decode_member(std::string_view bytes);
+// What a rank says in its hello: who it is, and its settings that must be the same on every rank
+// (core/agreement.h).
+struct Joining {
+  Member member;
+  std::string settings;
+};
+std::string encode_joining(const Joining& joining);
+[[nodiscard]] Result<Joining> decode_joining(std::string_view bytes);
+
 
 }  // namespace pushpull
