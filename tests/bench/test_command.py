@@ -37,14 +37,7 @@ def started_by_hand(launcher, arguments, environments):
     return [out.decode() for out, _ in outputs]
 
 
-def free_port():
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def test_the_same_table_however_it_was_started(launcher):
+def test_the_same_table_however_it_was_started(launcher, tmp_path):
     own = launcher.run("bench", "-n", 2, *SMALL)
     assert own.returncode == 0, own.err
     expected = shape_of(own.out)
@@ -52,20 +45,20 @@ def test_the_same_table_however_it_was_started(launcher):
 
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2",
               pushpull_command(), "bench", *SMALL]
-    port = {"PUSHPULL_RENDEZVOUS": f"tcp://127.0.0.1:{free_port()}"}
-    done = subprocess.run(mpirun, env=launcher.environment(port), stdin=subprocess.DEVNULL,
+    meet = {"PUSHPULL_RENDEZVOUS": f"file://{tmp_path}/mpirun"}
+    done = subprocess.run(mpirun, env=launcher.environment(meet), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert shape_of(done.stdout) == expected
 
-    port = {"PUSHPULL_RENDEZVOUS": f"tcp://127.0.0.1:{free_port()}"}
-    slurm = [{**port, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
+    meet = {"PUSHPULL_RENDEZVOUS": f"file://{tmp_path}/slurm"}
+    slurm = [{**meet, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
               "SLURM_LOCALID": str(rank)} for rank in range(2)]
     first, second = started_by_hand(launcher, SMALL, slurm)
     assert shape_of(first) == expected and second == ""
 
-    port = {"PUSHPULL_RENDEZVOUS": f"tcp://127.0.0.1:{free_port()}"}
-    plain = [{**port, "PUSHPULL_RANK": str(rank), "PUSHPULL_SIZE": "2"} for rank in range(2)]
+    meet = {"PUSHPULL_RENDEZVOUS": f"file://{tmp_path}/plain"}
+    plain = [{**meet, "PUSHPULL_RANK": str(rank), "PUSHPULL_SIZE": "2"} for rank in range(2)]
     first, second = started_by_hand(launcher, SMALL, plain)
     assert shape_of(first) == expected and second == ""
 
@@ -91,7 +84,7 @@ def test_a_planted_wrong_sum_is_found(launcher, planted, tmp_path):
     done = launcher.run("bench", "-n", 3, "--backend", "planted", "--json", file, *SMALL, env=planted)
     assert done.returncode == 1, done.err
     rows = done.out.splitlines()[2:]
-    assert [row.split("  ")[-1] for row in rows] == ["right", "right", "WRONG on rank 2"]
+    assert [row.split("  ")[-1].strip() for row in rows] == ["right", "right", "WRONG on rank 2"]
     # Element 0 of rank r is r + 1, so the sum is 6.
     assert "pushpull bench: rank 2: tensor 0 of 1: element 0 is 7 instead of 6" in done.err
     results = json.loads(file.read_text())["results"]
@@ -102,7 +95,7 @@ def test_a_planted_wrong_sum_is_found_through_mxnet(launcher, planted):
     pytest.importorskip("mxnet", reason="mxnet is not installed")
     done = launcher.run("bench", "-n", 2, "--backend", "planted", "--level", "mxnet", *SMALL, env=planted)
     assert done.returncode == 1, done.err
-    assert [row.split("  ")[-1] for row in done.out.splitlines()[2:]] == [
+    assert [row.split("  ")[-1].strip() for row in done.out.splitlines()[2:]] == [
         "right", "right", "WRONG on rank 1"]
     assert "rank 1: tensor 0 of 1: element 0 is wrong" in done.err
 
@@ -129,8 +122,7 @@ def test_every_mode(launcher, more):
     assert done.returncode == 0 and done.out.count("  right\n") == 1, done.out + done.err
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
-@pytest.mark.parametrize("operation", ["pushpull", "broadcast"])
+@pytest.mark.parametrize("dtype, operation", [("float16", "pushpull"), ("bfloat16", "broadcast")])
 def test_through_mxnet(launcher, tmp_path, dtype, operation):
     pytest.importorskip("mxnet", reason="mxnet is not installed")
     file = tmp_path / "results.json"
