@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/bootstrap.h"
+#include "core/explain.h"
 #include "core/fork_guard.h"
 #include "core/work_state.h"
 
@@ -58,12 +59,14 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
                         [scheduler = std::weak_ptr(session_->scheduler)] {
                           if (const auto live = scheduler.lock()) live->report_progress();
                         });
+    if (settings.dump_signal) explain_on_signal(settings.job);
     watch();
   }
 
   ~KVStoreImpl() override {
     if (::getpid() != pid_) {
       session_.release();  // its threads are the parent's
+      explainer_.release();
       return;
     }
     unwatch();
@@ -163,6 +166,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
     fds.push_back(session_->link->fd());
     for (int fd : fds)
       if (fd >= 0) ::close(fd);
+    if (explainer_) explainer_->after_fork_in_child();
   }
 
   std::string dump() const override {
@@ -179,6 +183,21 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
                  fmt::format("this process was forked from pid {}, which owns the store; create stores "
                              "after forking, or use them in the parent only",
                              pid_));
+  }
+
+  void explain_on_signal(const std::string& job) {
+    Session& session = *session_;
+    explainer_ = Explainer::start(
+        *session.io, {.job = job, .rank = rank(), .size = num_workers(), .text = {}},
+        {.own = [&session] { return session.scheduler->dump(); },
+         .ask =
+             [&session] {
+               if (session.scheduler->failure()) return false;
+               const FromRank explain = Explain{};
+               session.link->send({&explain, 1});
+               return true;
+             }});
+    if (explainer_) session.scheduler->when_explained(explainer_->answered());
   }
 
   void place(int local_rank) {
@@ -243,6 +262,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
   int local_rank_ = 0;
   int local_size_ = 0;
   std::atomic<bool> closed_ = false;
+  std::unique_ptr<Explainer> explainer_;  // ends before the session that it looks at
 };
 
 }  // namespace
