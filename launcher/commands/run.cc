@@ -1,6 +1,5 @@
 // pushpull run: starts the workers of a job and sees it through.
 #include <sched.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -15,7 +14,9 @@
 #include "launcher/job.h"
 #include "launcher/plan.h"
 #include "launcher/process.h"
+#include "launcher/random_text.h"
 #include "launcher/reserved_port.h"
+#include "launcher/start.h"
 #include "launcher/warden.h"
 
 namespace pushpull::launcher {
@@ -29,15 +30,6 @@ constexpr const char* kExamples = R"(Examples:
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;
 130 interrupted; 75 from a worker means that starting the job again helps.)";
-
-std::string random_text(size_t bytes) {
-  std::string raw(bytes, '\0');
-  // Up to 256 bytes come whole and at once.
-  [[maybe_unused]] const ssize_t n = getrandom(raw.data(), raw.size(), 0);
-  std::string text;
-  for (const char c : raw) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
-}
 
 std::vector<int> usable_cores() {
   std::vector<int> cores;
@@ -56,7 +48,7 @@ Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
   around.backends = Registry(config.text("backend_path")).backend_names();
   around.environment = whole_environment();
   std::error_code ignored;
-  around.folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+  around.folder = command_folder();
   around.working_folder = std::filesystem::current_path(ignored).string();
   around.cores = usable_cores();
   around.is_root = geteuid() == 0;
@@ -67,6 +59,11 @@ Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
   around.rendezvous_port = rendezvous.number();
   around.redis_port = redis.number();
   return around;
+}
+
+int usage_error(const Error& error) {
+  fmt::print(stderr, "pushpull: error: {}\n", error.message());
+  return kExitUsage;
 }
 
 class RunCommand : public Command {
@@ -81,32 +78,38 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load(environment_variable);
+    const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    auto rendezvous = ReservedPort::make();
-    auto redis = ReservedPort::make();
-    if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
-    const Surroundings around = look_around(*config, *rendezvous, *redis);
-    const auto plan = make_plan(*config, flags_.file(), words, around);
-    if (!plan) return usage_error(plan.error());
-    if (dry_run_) {
-      fmt::print("{}", describe(*plan, around.environment));
-      return 0;
-    }
-    return run_watched([&](int alive) { return run_job(*plan, alive); });
+    return start_job(*config, words, {.config_file = flags_.file(), .dry_run = dry_run_});
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
   ConfigFlags flags_;
   bool dry_run_ = false;
 };
 
 }  // namespace
+
+std::string command_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+int start_job(const Config& config, const std::vector<std::string>& command,
+              const StartOptions& options) {
+  auto rendezvous = ReservedPort::make();
+  auto redis = ReservedPort::make();
+  if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
+  const Surroundings around = look_around(config, *rendezvous, *redis);
+  auto plan = make_plan(config, options.config_file, command, around);
+  if (!plan) return usage_error(plan.error());
+  plan->tagged = options.tagged;
+  if (options.dry_run) {
+    fmt::print("{}", describe(*plan, around.environment));
+    return 0;
+  }
+  return run_watched([&](int alive) { return run_job(*plan, alive); });
+}
 
 std::unique_ptr<Command> make_run_command() { return std::make_unique<RunCommand>(); }
 
