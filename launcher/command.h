@@ -25,12 +25,9 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_run_command();
 std::unique_ptr<Command> make_config_command();
-<<<<<<< HEAD
 std::unique_ptr<Command> make_dump_command();
-=======
 std::unique_ptr<Command> make_bench_command();
 std::unique_ptr<Command> make_manifest_command();
->>>>>>> main
 std::unique_ptr<Command> make_shim_command();
 
 }  // namespace pushpull::launcher
