@@ -231,6 +231,13 @@ void Scheduler::receive(const ToRank& message) {
     if (aborted->restartable) error.make_restartable();
     return fail_group(error);
   }
+  if (const auto* explanation = std::get_if<Explanation>(&message)) {
+    std::unique_lock lock(mutex_);
+    const auto explained = explained_;
+    lock.unlock();
+    if (explained) explained(explanation->text);
+    return;
+  }
   if (std::holds_alternative<Farewell>(message)) {
     std::lock_guard lock(mutex_);
     farewell_ = true;
@@ -465,6 +472,11 @@ void Scheduler::settle(uint64_t batch, const Error& error) {
   }
   lock.unlock();
   fail_group(error);
+}
+
+void Scheduler::when_explained(std::function<void(const std::string&)> f) {
+  std::lock_guard lock(mutex_);
+  explained_ = std::move(f);
 }
 
 std::string Scheduler::dump() const {

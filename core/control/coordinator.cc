@@ -110,11 +110,13 @@ void Coordinator::receive(int rank, const FromRank& message, Clock::time_point n
   s.awake(now);
   s.liveness.heard(rank, now);
   const bool any_time =
-      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message);
+      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message) ||
+      std::holds_alternative<Explain>(message);
   if (!s.welcomed && !any_time) {
     s.malformed(rank, "it spoke before it was welcomed");
     return;
   }
+  if (std::holds_alternative<Explain>(message)) s.output.send(rank, Explanation{dump(now)});
   std::visit([&](const auto& m) { s.handle(rank, m, now); }, message);
   if (s.is_open()) s.advance();
 }

@@ -73,6 +73,7 @@ struct Coordinator::State {
   void handle(int rank, const GiveUp& message, Time now);
   void handle(int rank, const Goodbye&, Time now);
   void handle(int, const Heartbeat&, Time) {}
+  void handle(int, const Explain&, Time) {}  // answered by the coordinator itself
   bool announce(int rank, const Announcement& announcement, Time now);
   Slot open_call(int rank, uint32_t key, uint64_t number, Time now);
   bool fail_after_leaving(int rank, uint32_t key, uint64_t number);

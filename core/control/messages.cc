@@ -81,11 +81,18 @@ void fields(A&, typename A::template Of<Goodbye>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Heartbeat>&) {}
 template <class A>
+void fields(A&, typename A::template Of<Explain>&) {}
+template <class A>
 void fields(A&, typename A::template Of<Ready>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Farewell>&) {}
 template <class A>
 void fields(A&, typename A::template Of<CoordinatorHeartbeat>&) {}
+
+template <class A>
+void fields(A& a, typename A::template Of<Explanation>& m) {
+  a.text(m.text);
+}
 
 template <class A>
 void fields(A& a, typename A::template Of<Define>& m) {

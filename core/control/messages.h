@@ -76,9 +76,10 @@ struct GiveUp {                          // abort(): the group ends with this re
 };
 struct Goodbye {};                       // orderly leave: no call will come any more
 struct Heartbeat {};
+struct Explain {};                       // asks what the group waits for: a person wants to know
 
 using FromRank = std::variant<Connected, Define, Announce, Withdraw, Progress, Evidence, GiveUp,
-                              Goodbye, Heartbeat>;
+                              Goodbye, Heartbeat, Explain>;
 
 // ---- coordinator -> rank ----
 struct Welcome {                         // all have joined
@@ -126,9 +127,12 @@ struct Aborted {                         // the group has ended
 };
 struct Farewell {};                      // answer to Goodbye: everything this rank took part in is done
 struct CoordinatorHeartbeat {};
+struct Explanation {                     // answer to Explain: the coordinator's dump()
+  std::string text;
+};
 
 using ToRank = std::variant<Welcome, Ready, Name, Batch, Failed, Warning, Aborted, Farewell,
-                            CoordinatorHeartbeat>;
+                            CoordinatorHeartbeat, Explanation>;
 
 // Appends a whole frame.
 void encode(const FromRank& message, std::string* out);

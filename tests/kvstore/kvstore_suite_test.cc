@@ -226,6 +226,41 @@ TEST_P(KVStoreSuite, WithdrawnCallFailsEverywhereAndTheGroupLivesOn) {
   });
 }
 
+TEST_P(KVStoreSuite, ARefusedCallFailsEverywhereAndTheGroupLivesOn) {
+  if (size() == 1) return;
+  run_group([&](KVStore& kv) {
+    std::vector<float> v(8, 1);
+    const Tensor good = tensor(v), nowhere{nullptr, DType::kFloat32, {8}};
+    const int last = kv.num_workers() - 1;
+    const bool wrong = kv.rank() == last;
+    const auto expect_refused = [&](const Result<void>& result, const char* why) {
+      ASSERT_FALSE(result);
+      EXPECT_NE(result.error().message().find(why), std::string::npos) << result.error().message();
+      if (wrong) {
+        EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
+      } else {
+        EXPECT_EQ(result.error().rank(), last);
+        EXPECT_NE(result.error().message().find(fmt::format("rank {}", last)), std::string::npos);
+      }
+    };
+    const Tensor& mine = wrong ? nowhere : good;
+    expect_refused(kv.pushpull("w", {&mine, 1}, {&mine, 1}).wait(), "without memory");
+    const uint64_t call = kv.reserve(CallKind::kPushPull, "w");
+    expect_refused(kv.pushpull("w", {&mine, 1}, {&mine, 1}, {.call = call}).wait(), "without memory");
+    expect_refused(kv.broadcast("w", good, {&good, 1}, wrong ? size() : 0).wait(), "does not exist");
+
+    const std::string endless((1u << 20) + 1, 'k');
+    const auto refused = kv.pushpull(endless, {&good, 1}, {&good, 1}).wait();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_LT(refused.error().message().size(), 200u);
+    const std::string long_key(1u << 20, 'k');
+    ASSERT_TRUE(kv.pushpull(long_key, {&good, 1}, {&good, 1}).wait());
+    ASSERT_TRUE(pushpull_in_place(kv, "w", v));
+    EXPECT_EQ(v[7], static_cast<float>(size() * size()));
+  });
+}
+
 TEST_P(KVStoreSuite, TwoStoresAtOnce) {
   const Settings one = group_settings(), two = group_settings();
   testing::run_group(one, [&](KVStore& outer) {

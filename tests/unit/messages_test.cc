@@ -35,6 +35,7 @@ std::vector<FromRank> from_rank_samples() {
       GiveUp{.reason = "interrupted"},
       Goodbye{},
       Heartbeat{},
+      Explain{},
   };
 }
 
@@ -57,6 +58,7 @@ std::vector<ToRank> to_rank_samples() {
       Aborted{.code = ErrorCode::kPeerLost, .culprit = 5, .restartable = true, .message = "died"},
       Farewell{},
       CoordinatorHeartbeat{},
+      Explanation{.text = "batches: 3 cut\n  and so on\n"},
   };
 }
 
