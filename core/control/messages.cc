@@ -88,6 +88,15 @@ template <class A>
 void fields(A&, typename A::template Of<CoordinatorHeartbeat>&) {}
 
 template <class A>
+void fields(A& a, typename A::template Of<LocalMemory>& m) {
+  a.flag(m.shared);
+}
+template <class A>
+void fields(A& a, typename A::template Of<Hosts>& m) {
+  a.list(m.hosts);
+}
+
+template <class A>
 void fields(A& a, typename A::template Of<Define>& m) {
   a.number(m.id);
   a.choice(m.kind, CallKind::kBarrier);

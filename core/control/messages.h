@@ -76,9 +76,12 @@ struct GiveUp {                          // abort(): the group ends with this re
 };
 struct Goodbye {};                       // orderly leave: no call will come any more
 struct Heartbeat {};
+struct LocalMemory {                     // once, after the welcome, before Connected
+  bool shared = false;                   // with all candidates (candidate_hosts()), proven
+};
 
 using FromRank = std::variant<Connected, Define, Announce, Withdraw, Progress, Evidence, GiveUp,
-                              Goodbye, Heartbeat>;
+                              Goodbye, Heartbeat, LocalMemory>;
 
 // ---- coordinator -> rank ----
 struct Welcome {                         // all have joined
@@ -126,9 +129,12 @@ struct Aborted {                         // the group has ended
 };
 struct Farewell {};                      // answer to Goodbye: everything this rank took part in is done
 struct CoordinatorHeartbeat {};
+struct Hosts {                           // every rank's LocalMemory is known, or does not matter
+  std::vector<int32_t> hosts;            // of each rank, as Layout takes them
+};
 
 using ToRank = std::variant<Welcome, Ready, Name, Batch, Failed, Warning, Aborted, Farewell,
-                            CoordinatorHeartbeat>;
+                            CoordinatorHeartbeat, Hosts>;
 
 // Appends a whole frame.
 void encode(const FromRank& message, std::string* out);

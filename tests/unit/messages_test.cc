@@ -35,6 +35,8 @@ std::vector<FromRank> from_rank_samples() {
       GiveUp{.reason = "interrupted"},
       Goodbye{},
       Heartbeat{},
+      LocalMemory{},
+      LocalMemory{.shared = true},
   };
 }
 
@@ -57,6 +59,8 @@ std::vector<ToRank> to_rank_samples() {
       Aborted{.code = ErrorCode::kPeerLost, .culprit = 5, .restartable = true, .message = "died"},
       Farewell{},
       CoordinatorHeartbeat{},
+      Hosts{},
+      Hosts{{0, 0, 2, std::numeric_limits<int32_t>::max()}},
   };
 }
 
