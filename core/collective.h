@@ -10,7 +10,9 @@
 // implementations may assume that they are valid.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -43,6 +45,13 @@ struct Part {
   size_t begin = 0;
   size_t end = 0;
   size_t slice = 0;  // allreduce: elements per slice, a multiple of 16 or `total`; 0: the usual ones
+  // Where not null, `in` may be read only once this is not 0. Set for exchanges between hosts alone,
+  // which start before the sum of a host is there.
+  const std::atomic<uint32_t>* ready = nullptr;
+
+  void await_input() const {
+    if (ready != nullptr) ready->wait(0, std::memory_order_acquire);
+  }
 };
 // slice_length() unless the part says otherwise.
 size_t slice_length(const Part& part, int ranks);

@@ -7,7 +7,7 @@
 
 namespace pushpull {
 
-Courier::Courier(std::function<void(const Error&)> failed) : failed_(std::move(failed)) {
+Courier::Courier() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -28,39 +28,29 @@ Courier::~Courier() {
 void Courier::give(Task task) {
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    task_ = std::move(task);
+    busy_ = true;
   }
-  ++given_;
   changed_.notify_all();
 }
 
-Result<void> Courier::wait(uint64_t count) {
+Result<void> Courier::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_ >= count || error_; });
-  if (error_) return fail(*error_);
-  return {};
-}
-
-void Courier::wait_idle() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_ == given_; });
+  changed_.wait(lock, [this] { return !busy_; });
+  return result_;
 }
 
 void Courier::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    const Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    if (!error_) {
-      lock.unlock();
-      auto ended = task();
-      if (!ended) failed_(ended.error());
-      lock.lock();
-      if (!ended) error_ = ended.error();
-    }
-    ++done_;
+    changed_.wait(lock, [this] { return stop_ || busy_; });
+    if (!busy_) return;
+    const Task task = std::move(task_);
+    lock.unlock();
+    auto result = task();
+    lock.lock();
+    result_ = std::move(result);
+    busy_ = false;
     changed_.notify_all();
   }
 }

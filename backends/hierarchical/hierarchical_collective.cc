@@ -2,21 +2,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "backends/hierarchical/courier.h"
+#include "backends/hierarchical/step_board.h"
 #include "backends/hierarchical/step_plan.h"
 #include "core/reduce.h"
 
 namespace pushpull {
 namespace {
 
-// Steps that are summed locally ahead of those that come back from the network.
-constexpr size_t kAhead = 2;
-constexpr size_t kStepBytes = size_t{1} << 20;
+constexpr size_t kStepBytes = 512u << 10;
 
 const PartDone kIgnore = [](size_t) {};
 
@@ -41,8 +41,7 @@ class Hierarchical final : public Collective {
         rank_(group.rank),
         host_(layout_.host_of(rank_)),
         plan_(step_options(group)) {
-    if (across_)
-      courier_.emplace([this](const Error& error) { stop(from_across(error)); });
+    if (across_) courier_.emplace();
   }
 
   int rank() const override { return rank_; }
@@ -60,19 +59,23 @@ class Hierarchical final : public Collective {
   }
 
  private:
-  // Runs the plan's steps; the stages are functions of a step's number.
-  template <class Gather, class Across, class Spread>
-  Result<void> run(const PartDone& done, const Gather& gather, const Across& across,
-                   const Spread& spread);
-  template <class Gather, class Across, class Spread>
-  Result<void> run_steps(const PartDone& done, const Gather& gather, const Across& across,
-                         const Spread& spread);
+  using Stage = std::function<Result<void>(size_t step)>;
+  using Between = std::function<Result<void>(std::span<const Part> parts, const PartDone& done)>;
+
+  // Runs the plan's steps.
+  Result<void> run(const PartDone& done, const Stage& gather, const Between& between,
+                   const Stage& spread);
+  Result<void> run_at_once(const PartDone& done, const Stage& gather, const Between& between,
+                           const Stage& spread);
+  Result<void> run_in_step(const PartDone& done, const Stage& gather, const Stage& spread);
+  void begin_steps();
   Result<void> sum_locally(size_t step, double prescale);
   Result<void> spread(size_t step);
   void copy_own(size_t step, double prescale);
 
   // The first failure, with the whole group's ranks; it ends both stages.
   Error stop(Error error);
+  Error why();
   Error from_local(const Error& error) const { return translated(error, here()); }
   Error from_across(const Error& error) const {
     return translated(error, layout_.counterparts(layout_.local_rank(rank_)));
@@ -95,6 +98,9 @@ class Hierarchical final : public Collective {
   const int rank_;
   const int host_;
   StepPlan plan_;
+  std::vector<Part> between_;     // the plan's parts that go between hosts, of all steps
+  std::vector<size_t> step_of_;  // of each of those
+  StepBoard board_;
   std::mutex mutex_;
   std::optional<Error> failure_;
   std::optional<Courier> courier_;  // destroyed first: its thread uses all of the above
@@ -112,42 +118,70 @@ Error Hierarchical::stop(Error error) {
     if (failure_) return *failure_;
     failure_ = error;
   }
+  board_.stop();
   abort(error);
   return error;
 }
 
-template <class Gather, class Across, class Spread>
-Result<void> Hierarchical::run(const PartDone& done, const Gather& gather, const Across& across,
-                               const Spread& spread) {
-  auto ended = run_steps(done, gather, across, spread);
-  // The caller's memory is his again.
-  if (!ended && courier_) courier_->wait_idle();
-  return ended;
+Error Hierarchical::why() {
+  const std::lock_guard lock(mutex_);
+  return failure_.value_or(Error(ErrorCode::kAborted, "the call was stopped"));
 }
 
-template <class Gather, class Across, class Spread>
-Result<void> Hierarchical::run_steps(const PartDone& done, const Gather& gather,
-                                     const Across& across, const Spread& spread) {
-  const size_t steps = plan_.size();
-  const bool hand_over = courier_ && steps > 1;
-  const uint64_t before = courier_ ? courier_->given() : 0;
-  for (size_t q = 0; q < steps + kAhead; ++q) {
-    if (q < steps) {
-      if (auto ok = gather(q); !ok) return ok;
-      if (hand_over)
-        courier_->give([&across, q] { return across(q); });
-    }
-    if (q < kAhead) continue;
-    const size_t back = q - kAhead;
-    if (hand_over) {
-      if (auto ok = courier_->wait(before + back + 1); !ok) return this->across(ok);
-    } else if (across_) {
-      if (auto ok = this->across(across(back)); !ok) return ok;
-    }
-    if (auto ok = spread(back); !ok) return ok;
-    for (const size_t i : plan_[back].ends) done(i);
+Result<void> Hierarchical::run(const PartDone& done, const Stage& gather, const Between& between,
+                               const Stage& spread) {
+  if (plan_.size() == 1) return run_at_once(done, gather, between, spread);
+  begin_steps();
+  if (!courier_) return run_in_step(done, gather, spread);
+  courier_->give([&]() -> Result<void> {
+    auto ended = between(between_, [this](size_t i) { board_.part_arrived(step_of_[i]); });
+    return across(std::move(ended));
+  });
+  auto ended = run_in_step(done, gather, spread);
+  // The caller's memory is his again only now.
+  auto exchanged = courier_->wait();
+  return exchanged ? ended : exchanged;
+}
+
+Result<void> Hierarchical::run_at_once(const PartDone& done, const Stage& gather,
+                                       const Between& between, const Stage& spread) {
+  if (auto ok = gather(0); !ok) return ok;
+  if (across_)
+    if (auto ok = across(between(plan_[0].across, kIgnore)); !ok) return ok;
+  if (auto ok = spread(0); !ok) return ok;
+  for (const size_t i : plan_[0].ends) done(i);
+  return {};
+}
+
+// All sums first: the exchange wants inputs well ahead of what it gives back.
+Result<void> Hierarchical::run_in_step(const PartDone& done, const Stage& gather,
+                                       const Stage& spread) {
+  for (size_t q = 0; q < plan_.size(); ++q) {
+    if (auto ok = gather(q); !ok) return ok;
+    board_.gathered(q);
+  }
+  for (size_t q = 0; q < plan_.size(); ++q) {
+    if (!board_.await_arrived(q)) return fail(why());
+    if (auto ok = spread(q); !ok) return ok;
+    for (const size_t i : plan_[q].ends) done(i);
   }
   return {};
+}
+
+void Hierarchical::begin_steps() {
+  between_.clear();
+  step_of_.clear();
+  std::vector<size_t> open(plan_.size(), 0);
+  if (across_)
+    for (size_t q = 0; q < plan_.size(); ++q) open[q] = plan_[q].across.size();
+  board_.reset(open);
+  if (!across_) return;
+  for (size_t q = 0; q < plan_.size(); ++q)
+    for (Part part : plan_[q].across) {
+      part.ready = board_.gathered_flag(q);
+      between_.push_back(part);
+      step_of_.push_back(q);
+    }
 }
 
 Result<void> Hierarchical::allreduce(std::span<const Part> parts, const Reduce& reduce,
@@ -156,7 +190,9 @@ Result<void> Hierarchical::allreduce(std::span<const Part> parts, const Reduce& 
   const Reduce between{1.0, reduce.postscale};
   return run(
       done, [&](size_t q) { return sum_locally(q, reduce.prescale); },
-      [&](size_t q) { return across_->allreduce(plan_[q].across, between, kIgnore); },
+      [&](auto across_parts, const PartDone& arrived) {
+        return across_->allreduce(across_parts, between, arrived);
+      },
       [&](size_t q) { return spread(q); });
 }
 
@@ -196,7 +232,9 @@ Result<void> Hierarchical::broadcast(std::span<const Part> parts, int root, cons
     copy_own(q, 1.0);
     return {};
   };
-  const auto between = [&](size_t q) { return across_->broadcast(plan_[q].across, from, kIgnore); };
+  const auto between = [&](std::span<const Part> across_parts, const PartDone& arrived) {
+    return across_->broadcast(across_parts, from, arrived);
+  };
   return run(done, gather, between,
              [&](size_t q) { return source ? Result<void>() : spread(q); });
 }

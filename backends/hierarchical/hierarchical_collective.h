@@ -8,7 +8,8 @@
 //   spread  the carriers share their results with the ranks of their host
 //
 // Gather and spread run on the caller's thread; where a call has several steps, across runs on a
-// thread of its own, so that the network is busy with one step while the next is summed.
+// thread of its own, as one exchange of all steps: it starts each part when the host's sum of it is
+// there (Part::ready), so the network is busy from the first step to the last.
 //
 // Order of summation: local ranks 1, 2, …, 0 of each host, then the hosts h+1, h+2, …, h (mod H), where
 // h is the slice's number modulo H. 16-bit floats round once per host and once in the end (or as
