@@ -53,10 +53,7 @@ class Hierarchical final : public Collective {
   Result<void> allgather(const void* in, void* out, std::span<const size_t> sizes) override;
   Result<void> barrier() override;
 
-  void abort(const Error& reason) override {
-    if (local_) local_->abort(reason);
-    if (across_) across_->abort(reason);
-  }
+  void abort(const Error& reason) override { static_cast<void>(stop(reason)); }
 
  private:
   using Stage = std::function<Result<void>(size_t step)>;
@@ -119,7 +116,8 @@ Error Hierarchical::stop(Error error) {
     failure_ = error;
   }
   board_.stop();
-  abort(error);
+  if (local_) local_->abort(error);
+  if (across_) across_->abort(error);
   return error;
 }
 
