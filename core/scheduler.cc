@@ -428,7 +428,10 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
       in = call.local_sum.data();
     }
     index.push_back(i);
-    parts.push_back({in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end});
+    const int slices = group_.layout.slices();
+    const size_t slice = slices > 0 ? slice_length(call.count, slices) : 0;
+    parts.push_back(
+        {in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end, slice});
   }
   if (parts.empty()) return {};
   const PartDone done = [&](size_t i) { piece_done(batch.pieces[index[i]]); };

@@ -23,6 +23,7 @@ struct Settings {
   std::string redis_password;        // PUSHPULL_REDIS_PASSWORD or the content of …_FILE
   std::string interface;             // PUSHPULL_INTERFACE
   std::string ports;                 // PUSHPULL_PORTS, "30000-30100"
+  std::string host_label;            // sets ranks of one machine apart as if on several (tests)
   std::string module_path;           // PUSHPULL_BACKEND_PATH
   std::string log = "warning";       // PUSHPULL_LOG: error, warning, info, debug
 

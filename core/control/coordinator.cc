@@ -66,6 +66,7 @@ void Coordinator::State::welcome(Time now) {
   started = now;
   awake(now);
   liveness.start(now);
+  find_candidates();
   output.send_all(Welcome{.run = options.run, .generation = 0, .members = members});
 }
 

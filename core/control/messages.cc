@@ -93,6 +93,14 @@ template <class A>
 void fields(A& a, typename A::template Of<Explanation>& m) {
   a.text(m.text);
 }
+template <class A>
+void fields(A& a, typename A::template Of<LocalMemory>& m) {
+  a.flag(m.shared);
+}
+template <class A>
+void fields(A& a, typename A::template Of<Hosts>& m) {
+  a.list(m.hosts);
+}
 
 template <class A>
 void fields(A& a, typename A::template Of<Define>& m) {

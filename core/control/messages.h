@@ -77,9 +77,12 @@ struct GiveUp {                          // abort(): the group ends with this re
 struct Goodbye {};                       // orderly leave: no call will come any more
 struct Heartbeat {};
 struct Explain {};                       // asks what the group waits for: a person wants to know
+struct LocalMemory {                     // once, after the welcome, before Connected
+  bool shared = false;                   // with all candidates (candidate_hosts()), proven
+};
 
 using FromRank = std::variant<Connected, Define, Announce, Withdraw, Progress, Evidence, GiveUp,
-                              Goodbye, Heartbeat, Explain>;
+                              Goodbye, Heartbeat, Explain, LocalMemory>;
 
 // ---- coordinator -> rank ----
 struct Welcome {                         // all have joined
@@ -130,9 +133,12 @@ struct CoordinatorHeartbeat {};
 struct Explanation {                     // answer to Explain: the coordinator's dump()
   std::string text;
 };
+struct Hosts {                           // every rank's LocalMemory is known, or does not matter
+  std::vector<int32_t> hosts;            // of each rank, as Layout takes them
+};
 
 using ToRank = std::variant<Welcome, Ready, Name, Batch, Failed, Warning, Aborted, Farewell,
-                            CoordinatorHeartbeat, Explanation>;
+                            CoordinatorHeartbeat, Explanation, Hosts>;
 
 // Appends a whole frame.
 void encode(const FromRank& message, std::string* out);

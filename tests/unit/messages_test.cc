@@ -36,6 +36,8 @@ std::vector<FromRank> from_rank_samples() {
       Goodbye{},
       Heartbeat{},
       Explain{},
+      LocalMemory{},
+      LocalMemory{.shared = true},
   };
 }
 
@@ -59,6 +61,8 @@ std::vector<ToRank> to_rank_samples() {
       Farewell{},
       CoordinatorHeartbeat{},
       Explanation{.text = "batches: 3 cut\n  and so on\n"},
+      Hosts{},
+      Hosts{{0, 0, 2, std::numeric_limits<int32_t>::max()}},
   };
 }
 
