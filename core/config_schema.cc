@@ -59,7 +59,7 @@ const std::vector<ConfigKey>& config_schema() {
       {"tuning.lanes", "PUSHPULL_LANES", "", kInt, "1", "1..64",
        "How many times the group is connected, with a thread each."},
       {"launch.engine", "PUSHPULL_ENGINE", "--engine", kChoice, "auto",
-       "auto|local|mpirun|slurm",
+       "auto|local|mpirun|slurm|kubernetes",
        "What starts the workers; auto takes slurm inside an allocation, mpirun for the mpi backend "
        "or several hosts, local otherwise."},
       {"launch.hosts", "PUSHPULL_HOSTS", "--hosts", kString, "", "",
@@ -83,6 +83,40 @@ const std::vector<ConfigKey>& config_schema() {
       {"launch.bind", "PUSHPULL_BIND", "--bind", kChoice, "none", "none|share",
        "CPU cores of the workers of a host: all for each, or a share for each."},
       {"launch.env", "", "", kStringMap, "", "", "Environment variables for the workers."},
+      {"kubernetes.image", "", "--image", kString, "", "", "Container image of the workers."},
+      {"kubernetes.namespace", "", "--namespace", kString, "", "",
+       "Namespace of the objects; empty: kubectl's current one."},
+      {"kubernetes.context", "", "", kString, "", "",
+       "Which cluster of kubectl's configuration --engine kubernetes talks to; empty: its current "
+       "one."},
+      {"kubernetes.pull_policy", "", "", kChoice, "IfNotPresent", "Always|IfNotPresent|Never",
+       "When nodes fetch the image."},
+      {"kubernetes.pull_secret", "", "", kString, "", "",
+       "Name of the Secret with which nodes fetch the image."},
+      {"kubernetes.secret", "", "", kString, "", "",
+       "Name of a Secret that is there already, with the keys 'secret' and, where Redis is used, "
+       "'redis-password'; empty: one is made up."},
+      {"kubernetes.cpu", "", "", kString, "1", "", "CPU that a worker asks for, such as 2 or 500m."},
+      {"kubernetes.memory", "", "", kString, "2Gi", "",
+       "Memory that a worker asks for, and its limit."},
+      {"kubernetes.shared_memory", "", "", kString, "256Mi", "",
+       "Size of a worker's /dev/shm, which is part of its memory; MXNet's DataLoader uses it."},
+      {"kubernetes.limits", "", "", kStringMap, "", "",
+       "Further resources for a worker, such as nvidia.com/gpu: 1."},
+      {"kubernetes.node_selector", "", "", kStringMap, "", "", "Labels of the nodes to use."},
+      {"kubernetes.annotations", "", "", kStringMap, "", "", "Annotations for the workers' pods."},
+      {"kubernetes.service_account", "", "", kString, "", "", "Service account of the pods."},
+      {"kubernetes.user", "", "", kInt, "1000", "1..2147483647", "Number of the user in the pods."},
+      {"kubernetes.restarts", "", "", kInt, "6", "0..1000",
+       "How often the whole group may be started again after a lost worker."},
+      {"kubernetes.checkpoint", "", "", kString, "", "",
+       "Where the script keeps its checkpoints: pvc://claim/folder, nfs://server/path or "
+       "hostpath:///path is mounted at /checkpoint; another URL is only passed on, in "
+       "PUSHPULL_CHECKPOINT."},
+      {"kubernetes.redis_image", "", "", kString, "redis:7.2", "",
+       "Container image of the Redis server of redis.start."},
+      {"kubernetes.metrics_port", "", "", kInt, "0", "0..65535",
+       "Port where the script serves metrics to Prometheus; 0: none."},
   };
   return schema;
 }

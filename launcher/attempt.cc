@@ -1,6 +1,5 @@
 #include "launcher/attempt.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -16,18 +15,12 @@
 #include "launcher/environment_block.h"
 #include "launcher/job.h"
 #include "launcher/process.h"
+#include "launcher/random_text.h"
+#include "launcher/start.h"
+#include "launcher/warden.h"
 
 namespace pushpull::launcher {
 namespace {
-
-std::string random_text(size_t bytes) {
-  std::string raw(bytes, '\0');
-  // Up to 256 bytes come whole and at once.
-  [[maybe_unused]] const ssize_t n = getrandom(raw.data(), raw.size(), 0);
-  std::string text;
-  for (const char c : raw) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
-}
 
 // By these names other programs know this host.
 OwnNames own_names() {
@@ -72,7 +65,7 @@ Result<Surroundings> look_around(const Config& config, const ReservedPort& rende
   around.backends = Registry(config.text("backend_path")).backend_names();
   around.environment = whole_environment();
   std::error_code ignored;
-  around.folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+  around.folder = command_folder();
   around.working_folder = std::filesystem::current_path(ignored).string();
   around.cores = usable_cores();
   around.is_root = geteuid() == 0;
@@ -88,13 +81,8 @@ Result<Surroundings> look_around(const Config& config, const ReservedPort& rende
 
 }  // namespace
 
-std::string own_command() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).string();
-}
-
 Result<Attempt> Attempt::prepare(const Config& config, const std::string& config_file,
-                                 const std::vector<std::string>& command) {
+                                 const std::vector<std::string>& command, bool tagged) {
   auto rendezvous = ReservedPort::make();
   if (!rendezvous) return fail(rendezvous.error());
   auto redis = ReservedPort::make();
@@ -105,23 +93,40 @@ Result<Attempt> Attempt::prepare(const Config& config, const std::string& config
   if (!plan) return fail(plan.error());
   Attempt attempt(std::move(*rendezvous), std::move(*redis));
   attempt.plan_ = std::move(*plan);
+  attempt.plan_.tagged = tagged;
   return attempt;
 }
 
-int run_with_restarts(const Config& config, const std::string& config_file,
-                      const std::vector<std::string>& command, const Attempt& first, int alive) {
-  JobEnd end = run_job(first.plan(), alive);
-  const int most = first.plan().restarts;
-  for (int restart = 1; restart <= most && end.restart_may_help; ++restart) {
-    fmt::print(stderr, "pushpull: starting the job again ({} of at most {} times)\n", restart, most);
-    const auto next = Attempt::prepare(config, config_file, command);
-    if (!next) {
-      fmt::print(stderr, "pushpull: error: {}\n", next.error().message());
-      return end.code;
-    }
-    end = run_job(next->plan(), alive);
+std::string command_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+int start_job(const Config& config, const std::vector<std::string>& command,
+              const StartOptions& options) {
+  const auto prepare = [&] {
+    auto attempt = Attempt::prepare(config, options.config_file, command, options.tagged);
+    if (!attempt) fmt::print(stderr, "pushpull: error: {}\n", attempt.error().message());
+    return attempt;
+  };
+  const auto first = prepare();
+  if (!first) return kExitUsage;
+  if (options.dry_run || !first->plan().script.empty()) {
+    fmt::print("{}", describe(first->plan(), whole_environment()));
+    return 0;
   }
-  return end.code;
+  return run_watched([&](int alive) {
+    JobEnd end = run_job(first->plan(), alive);
+    const int most = first->plan().restarts;
+    for (int restart = 1; restart <= most && end.restart_may_help; ++restart) {
+      fmt::print(stderr, "pushpull: starting the job again ({} of at most {} times)\n", restart,
+                 most);
+      const auto next = prepare();
+      if (!next) break;
+      end = run_job(next->plan(), alive);
+    }
+    return end.code;
+  });
 }
 
 }  // namespace pushpull::launcher

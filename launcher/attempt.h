@@ -14,7 +14,8 @@ namespace pushpull::launcher {
 class Attempt {
  public:
   [[nodiscard]] static Result<Attempt> prepare(const Config& config, const std::string& config_file,
-                                               const std::vector<std::string>& command);
+                                               const std::vector<std::string>& command,
+                                               bool tagged = true);
   const Plan& plan() const { return plan_; }
 
  private:
@@ -25,14 +26,5 @@ class Attempt {
   ReservedPort redis_;
   Plan plan_;
 };
-
-// The absolute name of the pushpull command that runs.
-std::string own_command();
-
-// Runs the job, and again while its end says that this helps and launch.restarts allows it; each
-// start has a run, ports and secrets of its own. Returns the exit code of the last. `alive`: see
-// run_job().
-int run_with_restarts(const Config& config, const std::string& config_file,
-                      const std::vector<std::string>& command, const Attempt& first, int alive);
 
 }  // namespace pushpull::launcher

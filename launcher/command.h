@@ -28,6 +28,8 @@ std::unique_ptr<Command> make_config_command();
 std::unique_ptr<Command> make_check_command();
 std::unique_ptr<Command> make_completion_command();
 std::unique_ptr<Command> make_man_command();
+std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_manifest_command();
 std::unique_ptr<Command> make_shim_command();
 
 }  // namespace pushpull::launcher

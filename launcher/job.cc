@@ -66,7 +66,8 @@ class Job : public EngineEvents {
     }
     for (size_t rank = 0; rank < plan.workers.size(); ++rank) {
       for (const Stream stream : kStreams) {
-        taggers_.emplace(std::pair(static_cast<int>(rank), stream), fmt::format("[{}] ", rank));
+        taggers_.emplace(std::pair(static_cast<int>(rank), stream),
+                         plan.tagged ? fmt::format("[{}] ", rank) : "");
       }
     }
   }

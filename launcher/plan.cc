@@ -68,7 +68,8 @@ class Planner {
     make_environment(config_file);
     plan_.share_cores = config_.text("launch.bind") == "share";
     for (int rank = 0; rank < workers_; ++rank) plan_.workers.push_back(worker(rank, command));
-    if (plan_.engine != "local") plan_.starter = starter(*further);
+    const bool needs_starter = plan_.engine == "mpirun" || plan_.engine == "slurm";
+    if (needs_starter) plan_.starter = starter(*further);
     plan_.notes.insert(plan_.notes.begin(), summary());
     return std::move(plan_);
   }
@@ -398,7 +399,7 @@ class Planner {
   std::string summary() const {
     std::string text = fmt::format("{} worker{} {}, backend {}", workers_,
                                    workers_ == 1 ? "" : "s", places(), plan_.backend);
-    if (plan_.engine != "local") text += ", started by " + plan_.starter->name;
+    if (plan_.starter) text += ", started by " + plan_.starter->name;
     if (!rendezvous_.empty()) text += ", meeting at " + without_password(rendezvous_);
     if (plan_.meet_at_rank_0) text += ", meeting at rank 0";
     return text + (plan_.share_cores ? ", bound to shares of the cores" : ", free to use all cores");

@@ -19,6 +19,7 @@
 #include "launcher/config_flags.h"
 #include "launcher/job.h"
 #include "launcher/process.h"
+#include "launcher/start.h"
 #include "launcher/warden.h"
 
 namespace pushpull::launcher {
@@ -79,7 +80,7 @@ class CheckCommand : public Command {
     }
     const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    const auto attempt = Attempt::prepare(*config, flags_.file(), {own_command(), "check"});
+    const auto attempt = Attempt::prepare(*config, flags_.file(), {command_folder() + "/pushpull", "check"});
     if (!attempt) return usage_error(attempt.error());
     if (!attempt->plan().script.empty()) {
       return usage_error(Error(ErrorCode::kInvalidArgument,
@@ -214,7 +215,7 @@ class CheckCommand : public Command {
     const auto config = flags_.load(environment_variable, overrides);
     if (!config) return {nothing(0, config.error().message())};
     const auto attempt = Attempt::prepare(
-        *config, flags_.file(), {own_command(), "check", "--part", part, "--job-backend", backend_});
+        *config, flags_.file(), {command_folder() + "/pushpull", "check", "--part", part, "--job-backend", backend_});
     if (!attempt) return {nothing(0, attempt.error().message())};
     fmt::print(stderr, "pushpull: {} {} rank{} by {}\n",
                part == "host" ? "examining" : "an exchange of", attempt->plan().workers.size(),

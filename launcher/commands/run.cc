@@ -1,15 +1,12 @@
 // pushpull run: starts the workers of a job and sees it through.
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "core/environment.h"
-#include "launcher/attempt.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
-#include "launcher/plan.h"
 #include "launcher/process.h"
-#include "launcher/warden.h"
+#include "launcher/start.h"
 
 namespace pushpull::launcher {
 namespace {
@@ -18,6 +15,8 @@ constexpr const char* kExamples = R"(Examples:
   pushpull run -n 2 -- python train.py --epochs 5
   pushpull run -c configs/mpi.yaml -n 4 -- python train.py
   pushpull run -n 2 --backend gloo-redis --rendezvous redis://server:6379/0 -- python train.py
+  pushpull run --hosts a:2,b:2 -- python train.py
+  pushpull run --engine slurm -n 4 -- python train.py | sbatch
 
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;
@@ -35,25 +34,15 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load(environment_variable);
-    if (!config) return usage_error(config.error());
-    auto attempt = Attempt::prepare(*config, flags_.file(), words);
-    if (!attempt) return usage_error(attempt.error());
-    if (dry_run_ || !attempt->plan().script.empty()) {
-      fmt::print("{}", describe(attempt->plan(), whole_environment()));
-      return 0;
+    const auto config = flags_.load(environment_variable);
+    if (!config) {
+      fmt::print(stderr, "pushpull: error: {}\n", config.error().message());
+      return kExitUsage;
     }
-    return run_watched([&](int alive) {
-      return run_with_restarts(*config, flags_.file(), words, *attempt, alive);
-    });
+    return start_job(*config, words, {.config_file = flags_.file(), .dry_run = dry_run_});
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
   ConfigFlags flags_;
   bool dry_run_ = false;
 };
