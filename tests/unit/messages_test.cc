@@ -57,6 +57,8 @@ std::vector<ToRank> to_rank_samples() {
       Aborted{.code = ErrorCode::kPeerLost, .culprit = 5, .restartable = true, .message = "died"},
       Farewell{},
       CoordinatorHeartbeat{},
+      Name{.id = 8, .kind = CallKind::kJoin, .key = ""},
+      StandIn{.id = 7, .call = kMax64, .signature = signature({64, 3})},
   };
 }
 
