@@ -216,6 +216,14 @@ int pushpull_barrier(PushPullStore* store, PushPullDone done, void* context) {
   });
 }
 
+int pushpull_join(PushPullStore* store, int* last, PushPullDone done, void* context) {
+  if (!store) return misuse("pushpull_join: store is null");
+  return guarded([&] {
+    on_done(store->store->join(last), done, context);
+    return static_cast<int>(PUSHPULL_OK);
+  });
+}
+
 int pushpull_abort(PushPullStore* store, const char* reason) {
   if (!store || !reason) return misuse("pushpull_abort: null argument");
   return guarded([&] {

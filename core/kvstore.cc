@@ -115,6 +115,14 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
     return submit(std::move(call));
   }
 
+  Work join(int* last) override {
+    if (forked()) return finished(fail(forked_error()));
+    auto call = std::make_unique<Call>();
+    call->kind = CallKind::kJoin;
+    if (last) call->outs.push_back(last);
+    return submit(std::move(call));
+  }
+
   Result<void> unsupported(std::string_view call) const override {
     std::string text = fmt::format("{} is not supported in kvstore with type {}", call, type_);
     for (const Advice& advice : kAdvice)

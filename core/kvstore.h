@@ -70,6 +70,11 @@ class KVStore {
                                        const BroadcastOptions& options = {}) = 0;
   // Done when all earlier calls of all ranks are done.
   [[nodiscard]] virtual Work barrier() = 0;
+  // For a rank that has run out of data before others: done when all ranks have called it. Until then
+  // the others' pushpulls and barriers go on, this rank takes part in them with zeros, and they
+  // count as made here too; their broadcasts, and calls of this rank, fail. `last` (may be null) is
+  // written before: the rank that joined last, which has the newest values.
+  [[nodiscard]] virtual Work join(int* last) = 0;
 
   // The calls of MXNet's KVStore that a collective store does not have: always Unsupported, with the
   // sentence "<call> is not supported in kvstore with type <type>" and what to use instead.

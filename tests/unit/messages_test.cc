@@ -63,6 +63,8 @@ std::vector<ToRank> to_rank_samples() {
       Explanation{.text = "batches: 3 cut\n  and so on\n"},
       Hosts{},
       Hosts{{0, 0, 2, std::numeric_limits<int32_t>::max()}},
+      Name{.id = 8, .kind = CallKind::kJoin, .key = ""},
+      StandIn{.id = 7, .call = kMax64, .signature = signature({64, 3})},
   };
 }
 
