@@ -11,6 +11,7 @@
 //   late_write    memory changed after the calls that used it had ended
 //   hang          a call has not ended within a minute
 //   closed        how long close() took
+// Rank late_rank does not join before there is a file FAULTS_EVENTS/go.
 // SIGUSR1 ends the process at once with code 0; SIGTERM makes it leave in good order after its step.
 #include <signal.h>
 #include <fcntl.h>
@@ -52,8 +53,7 @@ double now() {
 class Events {
  public:
   Events() {
-    const std::string folder = environment_variable("FAULTS_EVENTS").value_or(".");
-    const std::string path = fmt::format("{}/{}.jsonl", folder, ::getpid());
+    const std::string path = fmt::format("{}/{}.jsonl", folder_, ::getpid());
     fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   }
   void say(const char* event, json more = json::object()) const {
@@ -64,9 +64,15 @@ class Events {
     const std::string line = more.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
     if (::write(fd_, line.data(), line.size()) < 0) std::abort();
   }
+  // Until the runner says so, by a file beside the events; not for ever.
+  void wait_for_go() const {
+    for (int i = 0; i < 12'000 && ::access((folder_ + "/go").c_str(), F_OK) != 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   int rank = -1;
 
  private:
+  const std::string folder_ = environment_variable("FAULTS_EVENTS").value_or(".");
   int fd_;
 };
 
@@ -319,7 +325,7 @@ int run(const Options& options) {
   else if (auto starter = detect_starter(environment_variable)) events.rank = starter->rank.value_or(-1);
   events.say("start");
   sleep_ms(options.get("delay_ms", 0));
-  if (options.get("late_rank", -1) == events.rank) sleep_ms(options.get("late_ms", 0));
+  if (options.get("late_rank", -1) == events.rank) events.wait_for_go();
   Registry registry(settings->module_path);
   const double start = now();
   auto identity = find_identity(environment_variable, registry, &*settings);
