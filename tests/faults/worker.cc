@@ -336,8 +336,13 @@ int run(const Options& options) {
     return store.error().restartable() ? kRestart : 1;
   }
   events.rank = (*store)->rank();
-  events.say("created", {{"took", now() - start}});
-  fork_children(options.get("children", 0));
+  const double took = now() - start;
+  if (options.get("children", 0) > 0) {
+    // Rank 0 tidies up the rendezvous meanwhile, which is nobody's connection any more.
+    sleep_ms(200);
+    fork_children(options.get("children", 0));
+  }
+  events.say("created", {{"took", took}});
   return Training(**store, events, options).run();
 }
 
