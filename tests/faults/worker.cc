@@ -1,7 +1,7 @@
 // A rank of a job that will be injured: faults_worker [NAME=VALUE]…
 //
-// Sums and broadcasts checked values until a call fails or `steps` are made, and says what happens as
-// one JSON object per line in FAULTS_EVENTS/<pid>.jsonl. Times are CLOCK_MONOTONIC, in seconds.
+// Sums and broadcasts checked values until a call fails or `steps` are made, and says what happens
+// as one JSON object per line in FAULTS_EVENTS/<pid>.jsonl. Times are CLOCK_MONOTONIC, in seconds.
 //   start         before the store is created
 //   created       the store is there
 //   create_failed with the error
@@ -12,9 +12,10 @@
 //   hang          a call has not ended within a minute
 //   closed        how long close() took
 // Rank late_rank does not join before there is a file FAULTS_EVENTS/go.
-// SIGUSR1 ends the process at once with code 0; SIGTERM makes it leave in good order after its step.
-#include <signal.h>
+// SIGUSR1 ends the process at once with code 0; SIGTERM makes it leave in good order after its
+// step.
 #include <fcntl.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -137,13 +138,17 @@ struct Key {
     return {data, dtype, {static_cast<int64_t>(count)}};
   }
   int32_t value(size_t i, int64_t step) const {
-    return static_cast<int32_t>((i + static_cast<size_t>(salt) + static_cast<size_t>(step) * 13) % 17) + 1;
+    return static_cast<int32_t>((i + static_cast<size_t>(salt) + static_cast<size_t>(step) * 13) %
+                                17) +
+           1;
   }
   template <class F>
   void each(F&& f) {
     for (size_t i = 0; i < count; ++i) {
-      if (dtype == DType::kInt32) f(i, ints[i]);
-      else f(i, floats[i]);
+      if (dtype == DType::kInt32)
+        f(i, ints[i]);
+      else
+        f(i, floats[i]);
     }
   }
   void fill(int64_t step, int factor) {
@@ -181,7 +186,10 @@ std::vector<Key> make_keys(const Options& options) {
 class Training {
  public:
   Training(KVStore& kv, const Events& events, const Options& options)
-      : kv_(kv), events_(events), options_(options), keys_(make_keys(options)),
+      : kv_(kv),
+        events_(events),
+        options_(options),
+        keys_(make_keys(options)),
         value_{"value", DType::kFloat32, 1000, 7, {}, std::vector<float>(1000)},
         order_(static_cast<unsigned>(options.get("seed", 1) * 1000 + kv.rank())) {}
 
@@ -221,8 +229,8 @@ class Training {
       if (left_out(key, step)) continue;
       key.fill(step, kv_.rank() + 1);
       const Tensor t = key.tensor();
-      works.push_back(kv_.pushpull(key.name, {&t, 1}, {&t, 1},
-                                   {.priority = static_cast<int>(order_() % 5)}));
+      works.push_back(
+          kv_.pushpull(key.name, {&t, 1}, {&t, 1}, {.priority = static_cast<int>(order_() % 5)}));
     }
     const int root = static_cast<int>(step % kv_.num_workers());
     value_.fill(step, kv_.rank() + 1);
@@ -240,7 +248,8 @@ class Training {
   void check(Key& key, int64_t step, int factor) {
     const size_t wrong = key.first_wrong(step, factor);
     if (wrong < key.count)
-      events_.say("wrong", {{"key", key.name}, {"step", step}, {"place", wrong}, {"of", key.count}});
+      events_.say("wrong",
+                  {{"key", key.name}, {"step", step}, {"place", wrong}, {"of", key.count}});
   }
 
   bool wait(std::vector<Work>& works, int64_t step) {
@@ -302,7 +311,8 @@ class Training {
   int closed(int code) {
     const double start = now();
     const auto result = kv_.close();
-    events_.say("closed", {{"took", now() - start}, {"said", result ? "" : result.error().message()}});
+    events_.say("closed",
+                {{"took", now() - start}, {"said", result ? "" : result.error().message()}});
     return code;
   }
 
@@ -321,8 +331,10 @@ int run(const Options& options) {
   if (!config) return events.say("create_failed", describe(config.error())), 2;
   auto settings = config->settings();
   if (!settings) return events.say("create_failed", describe(settings.error())), 2;
-  if (settings->rank >= 0) events.rank = settings->rank;
-  else if (auto starter = detect_starter(environment_variable)) events.rank = starter->rank.value_or(-1);
+  if (settings->rank >= 0)
+    events.rank = settings->rank;
+  else if (auto starter = detect_starter(environment_variable))
+    events.rank = starter->rank.value_or(-1);
   events.say("start");
   sleep_ms(options.get("delay_ms", 0));
   if (options.get("late_rank", -1) == events.rank) events.wait_for_go();
