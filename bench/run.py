@@ -23,6 +23,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import labhosts  # noqa: E402
 from harness import load, measure, page, plan, results  # noqa: E402
 from harness.peers import BENCH, catalogue  # noqa: E402
 
@@ -90,8 +91,8 @@ def cannot_run(peer, group):
     if group.place.in_lab:
         if not peer.in_lab:
             return "measured on one host only"
-        if os.geteuid() != 0:
-            return "test hosts need root"
+        if reason := labhosts.why_not():
+            return reason
     elif not peer.on_one_host:
         return "measured between hosts only"
     return peer.missing()
