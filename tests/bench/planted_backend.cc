@@ -1,5 +1,5 @@
-// The backend `planted`: Gloo, but on the highest rank sums of float32 tensors with at least 1000 elements are
-// late, and too large by 1 in the first element. What measures must notice both.
+// The backend `planted`: Gloo, but on the highest rank sums of float32 tensors with at least 1000
+// elements are late, and too large by 1 in the first element. What measures must notice both.
 #include <algorithm>
 #include <chrono>
 #include <thread>
