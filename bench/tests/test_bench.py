@@ -13,7 +13,7 @@ import time
 import pytest
 
 import labhosts
-from harness import load, measure, page, plan, results
+from harness import load, measure, page, plan, publish, results
 from harness.peers import Peer, Process, catalogue
 
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -152,6 +152,46 @@ def test_the_page_shows_every_round_and_fetches_nothing():
     assert "A &lt;group&gt;" in text and "it is &lt;missing&gt;" in text
     assert "(cut)" in text  # fifty times the shortest
     assert "memcpy of the same bytes" in text
+
+
+# -- what README quotes ---------------------------------------------------------------------------
+
+
+def make_run(date, *groups):
+    return {"context": {**results.context("full"), "date": date}, "groups": list(groups)}
+
+
+def test_published_runs_are_merged_the_later_counts():
+    old, new, other = (make_group(make_case("gloo", [median])) for median in (1000, 2000, 3000))
+    for group, name in ((old, "host-2"), (new, "host-2"), (other, "host-4")):
+        group["name"] = name
+    failed = make_group(make_case("gloo", [], skipped="it was not there"))
+    run = publish.merge([make_run("2026-01-01", old, other), make_run("2026-01-02", new, failed)])
+    assert [group["name"] for group in run["groups"]] == ["host-2", "host-4"]
+    assert results.median_us(run["groups"][0]["cases"][0]) == 2000
+    assert run["context"]["date"] == "2026-01-02"
+
+
+def test_the_table_has_the_faster_mode_and_ours_first():
+    group = make_group(make_case("gloo", [9000]), make_case("gloo", [5000], mode="fused"),
+                       make_case("pushpull-mpi", [2500]), make_case("memory-copy", [1000]))
+    group["name"] = "host-2"
+    lines = publish.table(make_run("2026-01-01", group)).split("\n")
+    assert lines[0] == "| library | level | 1 host, N=2 |"
+    assert lines[2:] == ["| **pushpull mpi** | C++ | 2.5 |", "| Gloo | C++ | 5.0 |",
+                         "| memcpy, one thread | reference | 1.0 |"]
+
+
+def test_the_section_is_replaced_and_nothing_else():
+    group = make_group(make_case("gloo", [9000]))
+    group["name"] = "host-2"
+    text = f"before\n{publish.BEGIN}\nold\n{publish.END}\nafter\n"
+    once = publish.replace_section(text, make_run("2026-01-01", group))
+    assert once.startswith("before\n") and once.endswith(f"{publish.END}\nafter\n")
+    assert "| Gloo | C++ | 9.0 |" in once and "old" not in once
+    assert publish.replace_section(once, make_run("2026-01-01", group)) == once
+    with pytest.raises(ValueError, match="README.md has no lines"):
+        publish.replace_section("nothing", make_run("2026-01-01", group))
 
 
 # -- foreign load ---------------------------------------------------------------------------------
