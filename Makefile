@@ -32,11 +32,11 @@ fuzz:
 	@scripts/fuzz.sh $(or $(SECONDS),60)
 
 bench: build
-	@bench/setup_peers.sh
+	-@bench/setup_peers.sh
 	@bench/run.py --full
 
 bench-quick: build
-	@bench/setup_peers.sh
+	-@bench/setup_peers.sh
 	@bench/run.py --quick
 
 wheel:

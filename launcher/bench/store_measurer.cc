@@ -145,10 +145,12 @@ class CaseRun {
             store_.broadcast(keys_[i], tensors_[i], tensor, 0, {.priority = priority}));
       }
     }
+    // All of them, even after a failure: they use the buffer.
+    Result<void> outcome;
     for (Work& work : works_) {
-      if (auto ok = work.wait(); !ok) return ok;
+      if (auto ok = work.wait(); !ok && outcome) outcome = ok;
     }
-    return {};
+    return outcome;
   }
 
   Result<void> time_iterations(const BenchProgress& progress) {

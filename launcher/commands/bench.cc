@@ -68,8 +68,9 @@ class BenchCommand : public Command {
     if (!config) return report(config.error(), kExitUsage);
     const auto starter = detect_starter(environment_variable);
     if (!starter) return report(starter.error(), kExitUsage);
-    const bool is_worker =
-        starter->rank || environment_variable("PUSHPULL_RANK").value_or("") != "";
+    // A batch script of Slurm is "rank 0 of 1", and starts workers like any shell.
+    const bool is_worker = environment_variable("PUSHPULL_RANK").value_or("") != "" ||
+                           (starter->rank && starter->size.value_or(1) > 1);
     return is_worker ? work(*options, *config) : start(*config);
   }
 
