@@ -8,7 +8,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kConfiguration = R"(# Holds a few kilobytes while ranks connect; nothing is written to disk.
+constexpr const char* kConfiguration =
+    R"(# Holds a few kilobytes while ranks connect; nothing is written to disk.
 bind * -::*
 port {0}
 protected-mode no
@@ -21,7 +22,8 @@ aclfile /tmp/users.acl
 )";
 
 // What docs/redis.md lists as needed, and nothing else.
-constexpr const char* kStart = R"sh(# Redis gets only the hash of the password, which may thus hold any character.
+constexpr const char* kStart =
+    R"sh(# Redis gets only the hash of the password, which may thus hold any character.
 set -eu
 umask 077
 password={0}/redis-password
@@ -81,8 +83,7 @@ Json deployment(const KubernetesJob& job) {
   Json pod = pod_basics(job);
   pod["terminationGracePeriodSeconds"] = 5;
   pod["containers"] = Json::array({container(job)});
-  pod["volumes"] =
-      Json::array({config_volume(name_of(job)), secret_volume(job), scratch_volume()});
+  pod["volumes"] = Json::array({config_volume(name_of(job)), secret_volume(job), scratch_volume()});
   object["spec"] = {{"replicas", 1},
                     {"strategy", {{"type", "Recreate"}}},
                     {"selector", {{"matchLabels", selecting_labels(job, kRedis)}}},
