@@ -45,6 +45,12 @@ std::string object_name(const std::string& job) {
   return !name.empty() && name[0] >= '0' && name[0] <= '9' ? "job-" + name : name;
 }
 
+bool is_secret_variable(std::string_view name) {
+  return std::any_of(config_schema().begin(), config_schema().end(), [&](const ConfigKey& key) {
+    return key.type == ConfigType::kSecret && key.variable == name;
+  });
+}
+
 class Maker {
  public:
   Maker(const Config& config, const MadeUp& made_up) : config_(config), made_up_(made_up) {}
@@ -92,10 +98,7 @@ class Maker {
         return invalid(fmt::format("{} sets {}, which each worker is given by the manifest",
                                    origin("launch.env"), name));
       }
-      const bool secret =
-          std::any_of(config_schema().begin(), config_schema().end(), [&](const ConfigKey& key) {
-            return key.type == ConfigType::kSecret && key.variable == name;
-          });
+      const bool secret = is_secret_variable(name);
       if (secret) {
         return invalid(fmt::format(
             "{} sets {}, but a secret belongs in a Secret; name it by kubernetes.secret",
