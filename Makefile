@@ -23,7 +23,8 @@ faults: build
 	@.venv/bin/python tests/faults/run.py --long --quiet $(if $(TRIAL),--trial $(TRIAL),\
 	  --count $(or $(N),1000) --seed $(or $(SEED),1)) $(if $(REPORT),--report $(REPORT))
 
-demo: build
+demo:
+	@scripts/setup.sh packages python product install
 	@scripts/demo.sh
 
 test: build

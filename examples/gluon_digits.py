@@ -215,7 +215,8 @@ def main():
 
     train_images, train_labels, test_images, test_labels = load_data()
     if store.rank == 0:
-        print(f"{store.num_workers} workers, store {store.type}, {len(train_labels)} images to learn from")
+        print(f"{store.num_workers} workers, store {store.type}, {len(train_labels)} images to learn from",
+              flush=True)
     train(network, store, train_images, train_labels, arguments)
     accuracy = test_accuracy(network, store, test_images, test_labels)
     differences = count_differences(network, store)
