@@ -40,9 +40,10 @@ TEST(Identity, AStarterMayStartAsManyAsConfigured) {
 }
 
 TEST(Identity, WhatTheEnvironmentSaysWins) {
-  EXPECT_EQ(identity({{"PUSHPULL_RANK", "0"}, {"PUSHPULL_SIZE", "3"}, {"RANK", "7"},
-                      {"WORLD_SIZE", "8"}}),
-            "0 of 3");
+  EXPECT_EQ(
+      identity(
+          {{"PUSHPULL_RANK", "0"}, {"PUSHPULL_SIZE", "3"}, {"RANK", "7"}, {"WORLD_SIZE", "8"}}),
+      "0 of 3");
   EXPECT_EQ(identity({}), "0 of 1");
   EXPECT_NE(identity({{"PUSHPULL_SIZE", "2"}}).find("set PUSHPULL_RANK"), std::string::npos);
 }
