@@ -7,6 +7,7 @@ help:
 	@echo 'make demo     train a small model over two workers'
 	@echo 'make test     run all tests'
 	@echo 'make faults   injure N=1000 groups at random moments, SEED=1 (an hour); TRIAL=… repeats one'
+	@echo 'make test-cluster  tests over several hosts, with a real Slurm (needs root)'
 	@echo 'make build    set up and build, run nothing'
 	@echo 'make bench    compare with Horovod, MPI, Gloo, dist_sync and others (an hour; needs root)'
 	@echo 'make bench-quick  the same in five minutes'
@@ -35,6 +36,9 @@ $(SANITIZERS):
 fuzz:
 	@scripts/setup.sh packages
 	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+test-cluster: build
+	@scripts/test_cluster.sh
 
 bench: build
 	@bench/setup_peers.sh
