@@ -27,7 +27,7 @@ _OURS = re.compile(r"^(PUSHPULL_(?!LIBRARY_DIR)|MXNET_|DMLC_|OMPI_|PMIX?_|SLURM_
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "checks(script, groups): runs a script's check_* functions in "
-                                       "groups of (backend, number of workers)")
+                                       "groups of (backend, number of workers[, environment])")
 
 
 def free_port():
@@ -233,11 +233,14 @@ def pytest_generate_tests(metafunc):
     script = marker.args[0]
     groups = marker.kwargs["groups"]
     names = re.findall(r"^def (check_\w+)", (SCRIPTS / script).read_text(), re.MULTILINE)
-    metafunc.parametrize(
-        "check", [(script, backend, size, name) for backend, size in groups for name in names],
-        ids=[f"{backend}-{size}-{name.removeprefix('check_')}" for backend, size in groups
-             for name in names],
-        indirect=True)
+    cases, ids = [], []
+    for backend, size, *environment in groups:
+        variables = tuple(sorted(environment[0].items())) if environment else ()
+        for name in names:
+            cases.append((script, backend, size, variables, name))
+            ids.append("-".join([backend, str(size), *(value for _, value in variables),
+                                 name.removeprefix("check_")]))
+    metafunc.parametrize("check", cases, ids=ids, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -245,17 +248,17 @@ def check_results(session_starter):
     """Runs a script in a group, once; gives the error of each check on each rank that has one."""
     known = {}
 
-    def results(script, backend, size):
-        if (script, backend, size) not in known:
-            known[script, backend, size] = _run_checks(session_starter, script, backend, size)
-        return known[script, backend, size]
+    def results(*group):
+        if group not in known:
+            known[group] = _run_checks(session_starter, *group)
+        return known[group]
 
     return results
 
 
-def _run_checks(starter, script, backend, size):
+def _run_checks(starter, script, backend, size, variables):
     group = starter(size, script, "results-{rank}", backend=backend,
-                    env={"PUSHPULL_STALL_TIMEOUT": "60s"})
+                    env={"PUSHPULL_STALL_TIMEOUT": "60s", **dict(variables)})
     outcomes = group.wait(timeout=240)
     ends = "\n".join(f"worker {i}: {outcome.text}" for i, outcome in enumerate(outcomes))
     errors = {}
@@ -275,12 +278,12 @@ def _run_checks(starter, script, backend, size):
 @pytest.fixture
 def check(request, check_results):
     """Passes when the check did on every rank."""
-    script, backend, size, name = request.param
+    script, backend, size, variables, name = request.param
     if backend == "mpi" and shutil.which("mpirun") is None:
         pytest.fail("mpirun is not installed")
 
     def passed():
-        errors, done, well, ends = check_results(script, backend, size)
+        errors, done, well, ends = check_results(script, backend, size, variables)
         assert not errors.get(name), "\n".join(errors[name])
         assert name in done, f"did not run on every rank: {ends}"
         # A group that ends badly after its last check is that check's business.

@@ -3,6 +3,6 @@
 import pytest
 
 
-@pytest.mark.checks("module_api.py", groups=[("gloo", 2)])
+@pytest.mark.checks("module_api.py", groups=[("gloo", 3)])
 def test_module(check):
     check()
