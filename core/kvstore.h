@@ -54,7 +54,8 @@ class KVStore {
 
   // A call is identified by (kind, key, how many-th call of that). Where program order and the order in
   // which data becomes ready differ, reserve the number in program order first and pass it with the
-  // call; a reserved call must be made or withdrawn. Numbers start at 1.
+  // call; a reserved call must be made or withdrawn. Numbers start at 1. A call with wrong arguments
+  // counts as made, and fails on every rank. Keys have at most 1 MiB.
   virtual uint64_t reserve(CallKind kind, std::string_view key) = 0;
 
   // outs[j] = sum of ins over all ranks and over each rank's list. Every tensor has the same dtype and

@@ -248,6 +248,13 @@ void Scheduler::receive(const ToRank& message) {
     if (aborted->restartable) error.make_restartable();
     return fail_group(error);
   }
+  if (const auto* explanation = std::get_if<Explanation>(&message)) {
+    std::unique_lock lock(mutex_);
+    const auto explained = explained_;
+    lock.unlock();
+    if (explained) explained(explanation->text);
+    return;
+  }
   if (std::holds_alternative<Farewell>(message)) {
     std::lock_guard lock(mutex_);
     farewell_ = true;
@@ -468,7 +475,10 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
       in = call.local_sum.data();
     }
     index.push_back(i);
-    parts.push_back({in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end});
+    const int slices = group_.layout.slices();
+    const size_t slice = slices > 0 ? slice_length(call.count, slices) : 0;
+    parts.push_back(
+        {in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end, slice});
   }
   if (parts.empty()) return {};
   const PartDone done = [&](size_t i) { piece_done(batch.pieces[index[i]]); };
@@ -512,6 +522,11 @@ void Scheduler::settle(uint64_t batch, const Error& error) {
   }
   lock.unlock();
   fail_group(error);
+}
+
+void Scheduler::when_explained(std::function<void(const std::string&)> f) {
+  std::lock_guard lock(mutex_);
+  explained_ = std::move(f);
 }
 
 std::string Scheduler::dump() const {

@@ -84,6 +84,8 @@ class Scheduler {
   void report_progress();
 
   std::string dump() const;
+  // What is done with the coordinator's answers to Explain. Set once.
+  void when_explained(std::function<void(const std::string&)> f);
   // In the child of a fork: forgets the data thread.
   void abandon();
 
@@ -143,6 +145,7 @@ class Scheduler {
   uint64_t joining_ = 0;              // sequence of the join that goes on; 0: none
   uint64_t running_ = 0, finished_ = 0, reported_ = 0;
   std::optional<Error> failure_;
+  std::function<void(const std::string&)> explained_;
   bool leaving_ = false, farewell_ = false, stop_ = false;
   std::thread thread_;
 };

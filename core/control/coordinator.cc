@@ -66,6 +66,7 @@ void Coordinator::State::welcome(Time now) {
   started = now;
   awake(now);
   liveness.start(now);
+  find_candidates();
   output.send_all(Welcome{.run = options.run, .generation = 0, .members = members});
 }
 
@@ -82,6 +83,7 @@ std::string Coordinator::joined_so_far() const {
 bool Coordinator::all_joined() const { return state_->joined == state_->options.size; }
 bool Coordinator::all_connected() const { return state_->connected == state_->options.size; }
 bool Coordinator::aborted() const { return !state_->is_open(); }
+std::optional<Error> Coordinator::verdict() const { return state_->verdict; }
 const std::vector<Member>& Coordinator::members() const { return state_->members; }
 
 bool Coordinator::all_left() const {
@@ -109,11 +111,13 @@ void Coordinator::receive(int rank, const FromRank& message, Clock::time_point n
   s.awake(now);
   s.liveness.heard(rank, now);
   const bool any_time =
-      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message);
+      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message) ||
+      std::holds_alternative<Explain>(message);
   if (!s.welcomed && !any_time) {
     s.malformed(rank, "it spoke before it was welcomed");
     return;
   }
+  if (std::holds_alternative<Explain>(message)) s.output.send(rank, Explanation{dump(now)});
   std::visit([&](const auto& m) { s.handle(rank, m, now); }, message);
   if (s.is_open()) s.advance();
 }

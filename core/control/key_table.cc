@@ -109,8 +109,8 @@ Variant KeyTable::make_variant(CallKind kind, const Signature& signature) {
   const uint64_t element_bytes = size_of(signature.dtype);
   v.bytes = elements * element_bytes;
   if (kind == CallKind::kPushPull) {
-    v.range = slice_length(elements, size_);
-    v.width = element_bytes * static_cast<uint64_t>(size_);
+    v.range = slice_length(elements, slices_);
+    v.width = element_bytes * static_cast<uint64_t>(slices_);
   } else {
     v.range = elements;
     v.width = element_bytes;

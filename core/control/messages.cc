@@ -81,11 +81,26 @@ void fields(A&, typename A::template Of<Goodbye>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Heartbeat>&) {}
 template <class A>
+void fields(A&, typename A::template Of<Explain>&) {}
+template <class A>
 void fields(A&, typename A::template Of<Ready>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Farewell>&) {}
 template <class A>
 void fields(A&, typename A::template Of<CoordinatorHeartbeat>&) {}
+
+template <class A>
+void fields(A& a, typename A::template Of<Explanation>& m) {
+  a.text(m.text);
+}
+template <class A>
+void fields(A& a, typename A::template Of<LocalMemory>& m) {
+  a.flag(m.shared);
+}
+template <class A>
+void fields(A& a, typename A::template Of<Hosts>& m) {
+  a.list(m.hosts);
+}
 
 template <class A>
 void fields(A& a, typename A::template Of<Define>& m) {
@@ -308,20 +323,22 @@ Result<std::optional<Decoded<ToRank>>> decode_to_rank(std::string_view bytes) {
   return read_message<ToRank>(bytes, kFirstToRank);
 }
 
-std::string encode_member(const Member& member) {
+std::string encode_joining(const Joining& joining) {
   std::string out;
   wire::Writer writer(&out);
-  fields(writer, member);
+  fields(writer, joining.member);
+  writer.bytes(joining.settings);
   return out;
 }
 
-Result<Member> decode_member(std::string_view bytes) {
+Result<Joining> decode_joining(std::string_view bytes) {
   wire::Reader reader(bytes);
-  Member member;
-  fields(reader, member);
+  Joining joining;
+  fields(reader, joining.member);
+  reader.bytes(joining.settings);
   if (reader.error() != nullptr) return malformed(reader.error());
   if (!reader.at_end()) return malformed("bytes follow its last field");
-  return member;
+  return joining;
 }
 
 }  // namespace pushpull

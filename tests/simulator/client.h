@@ -75,6 +75,7 @@ class Client {
   void on(const Aborted& aborted);
   void on(const Farewell&);
   void on(const CoordinatorHeartbeat&) {}
+  void on(const Explanation&) {}
   void on(const StandIn& stand_in);
 
   void beat();

@@ -1006,5 +1006,15 @@ TEST_F(CoordinatorTest, DumpShowsWhatWaitsForWhom) {
   EXPECT_NE(text.find("rank 1 (host node-b, pid 1001): connected"), std::string::npos) << text;
 }
 
+TEST_F(CoordinatorTest, WhoAsksGetsTheDump) {
+  start(2);
+  define_all(1, "w", tensor({4}));
+  announce(0, 1, 1);
+  pass(Seconds(2));
+  sent.clear();
+  coordinator->receive(0, Explain{}, now);
+  EXPECT_EQ(only<Explanation>().text, coordinator->dump(now));
+}
+
 }  // namespace
 }  // namespace pushpull
