@@ -5,7 +5,6 @@ import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-import harness
 import pushpull.mxnet as pp
 from harness import equal, raised, total
 
@@ -454,7 +453,3 @@ def check_optimizer_in_module(kv):
     module.fit(batches, num_epoch=4, kvstore=None, optimizer=optimizer)
     pp.check_parameters(module.get_params()[0])
     assert dict(module.score(batches, "acc"))["accuracy"] > 0.8
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

@@ -6,7 +6,6 @@ from mxnet import autograd, gluon
 from mxnet.contrib import amp
 from mxnet.gluon import nn
 
-import harness
 import pushpull.mxnet as pp
 from harness import equal, total
 
@@ -109,7 +108,3 @@ def check_bfloat16_gradients(kv):
     kv.pushpull("bfloat16 gradient", grad)
     assert "bfloat16" in str(grad.dtype)
     equal(mx.nd.cast(grad, dtype="float32"), total(kv) + 0.5 * kv.num_workers)
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

@@ -341,7 +341,3 @@ def check_refusals(kv):
     # Other stores are none of our business.
     trainer = gluon.Trainer(embedding.collect_params(), "sgd", kvstore="local")
     trainer.step(1)
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))
