@@ -76,6 +76,7 @@ class Client {
   void on(const Farewell&);
   void on(const CoordinatorHeartbeat&) {}
   void on(const Explanation&) {}
+  void on(const Hosts&) {}
   void on(const StandIn& stand_in);
 
   void beat();
