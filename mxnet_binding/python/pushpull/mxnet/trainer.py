@@ -150,6 +150,7 @@ class DistributedTrainer(gluon.Trainer):
         if self._passes:
             self._finish_step()
         last = self._group_store.join()
+        self._order_checked = True  # by those that had data; a worker without any must not come late
         parameters.broadcast_trainer(self, last)
         self._updates = collectives.broadcast_object(self._updates, last, name="updates")
         return last
