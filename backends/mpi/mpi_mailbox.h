@@ -36,6 +36,9 @@ class MpiMailbox {
   // nullopt: there was none until the deadline.
   [[nodiscard]] Result<std::optional<std::string>> take(int from, std::string_view subject,
                                                         Deadline deadline);
+  // Whether letters may still be on their way from here: over TCP a first one needs this process to
+  // make progress while MPI connects.
+  bool busy();
   // Subjects of letters that `from` sent and nobody has taken, for error messages.
   std::vector<std::string> waiting(int from) const;
 
@@ -56,6 +59,7 @@ class MpiMailbox {
   const MPI_Comm communicator_;
   mutable std::mutex mutex_;
   std::list<Letter> sending_;  // until MPI no longer needs the memory
+  Deadline busy_until_ = {};
   std::list<Letter> arriving_;
   std::list<Letter> letters_;
 };
