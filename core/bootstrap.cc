@@ -9,12 +9,16 @@
 
 #include <fmt/format.h>
 
+#include "core/agreement.h"
 #include "core/checked_collective.h"
 #include "core/data_plane.h"
+#include "core/net/descriptors.h"
+#include "core/net/signals.h"
 
 namespace pushpull {
 namespace {
 
+constexpr Duration kRankZerosWord = std::chrono::seconds(2);
 constexpr char kDefaultTcp[] = "tcp://127.0.0.1:29500";
 constexpr char kDefaultRedis[] = "redis://127.0.0.1:6379/0";
 
@@ -105,11 +109,16 @@ class Bootstrap {
     if (alone()) {
       if (auto r = lead_alone(); !r) return r;
     } else {
+      // One to the coordinator or from each rank, and one to each rank for every lane.
+      const auto others = static_cast<size_t>(identity_.size - 1);
+      const auto lanes = static_cast<size_t>(std::max(settings_.lanes, 1));
+      if (auto r = allow_descriptors((1 + lanes) * others); !r) logger_->warning(r.error().message());
       if (auto r = find_rendezvous(); !r) return r;
       if (auto r = choose_listener(); !r) return r;
       if (auto r = leader() ? lead() : follow(); !r) return r;
     }
-    auto welcome = session_->inbox->wait_for_welcome(deadline_);
+    // Rank 0 knows who is missing, and says so when its own time is over.
+    auto welcome = session_->inbox->wait_for_welcome(leader() ? deadline_ : deadline_ + kRankZerosWord);
     if (!welcome) return fail(welcome.error());
     return join_data_plane(*welcome);
   }
@@ -167,7 +176,8 @@ class Bootstrap {
     options.heartbeat_timeout = settings_.heartbeat_timeout;
     options.stall_warning = settings_.stall_warning;
     options.stall_timeout = settings_.stall_timeout;
-    session_->server = std::make_unique<ControlServer>(options, *session_->io, logger_);
+    session_->server = std::make_unique<ControlServer>(
+        options, shared_settings(settings_, identity_.size), *session_->io, logger_);
     session_->link = session_->server->local_link();
     session_->link->start(session_->inbox->receiver());
   }
@@ -245,29 +255,25 @@ class Bootstrap {
 
   // Other ranks: look for rank 0 until one answers. An advert that leads nowhere is an old run's.
   Result<void> follow() {
-    std::string stale;
-    for (;;) {
-      auto advert = rendezvous_->find(stale, deadline_);
-      if (!advert) return fail(advert.error());
-      for (bool again = true; again;) {
-        auto socket = join(*advert);
-        if (socket) return start_link(std::move(*socket));
-        const bool gone = socket.error().code() == ErrorCode::kUnavailable ||
-                          socket.error().code() == ErrorCode::kTimeout;
-        if (!gone || Clock::now() >= deadline_) return fail(socket.error());
-        auto newer = rendezvous_->find(advert->run, std::min(deadline_, deadline_in(
-                                                        std::chrono::milliseconds(200))));
-        if (newer) advert = std::move(newer);
+    auto advert = rendezvous_->find("", deadline_);
+    while (advert) {
+      auto socket = join(*advert);
+      if (socket) return start_link(std::move(*socket));
+      const bool gone = socket.error().code() == ErrorCode::kUnavailable ||
+                        socket.error().code() == ErrorCode::kTimeout;
+      // What answers with an error may be somebody else who got a dead run's address.
+      const auto look = std::chrono::milliseconds(gone ? 200 : 2000);
+      auto newer = rendezvous_->find(advert->run, std::min(deadline_, deadline_in(look)));
+      if (newer) {
+        advert = std::move(newer);
+      } else if (!gone || Clock::now() >= deadline_) {
+        return fail(socket.error());
       }
     }
+    return fail(advert.error());
   }
 
   Result<Socket> join(const Advert& advert) {
-    if (advert.size != identity_.size)
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("rank {} was started for a group of {}, but rank 0 (host {}, pid {}) for "
-                              "a group of {}; PUSHPULL_SIZE must be the same everywhere",
-                              identity_.rank, identity_.size, advert.host, advert.pid, advert.size));
     auto endpoint = parse_endpoint(advert.endpoint);
     if (!endpoint) return fail(endpoint.error());
     if (advert.host != me_.host && is_loopback(endpoint->host))
@@ -287,7 +293,7 @@ class Bootstrap {
     hello.job = settings_.job;
     hello.run = advert.run;
     hello.rank = identity_.rank;
-    hello.detail = encode_member(me_);
+    hello.detail = encode_joining({me_, shared_settings(settings_, identity_.size)});
     const auto turn = std::min(deadline_, deadline_in(std::chrono::seconds(2)));
     return dial(*endpoint, secret_, hello, turn);
   }
@@ -324,7 +330,10 @@ class Bootstrap {
     const FromRank connected = Connected{};
     session_->link->send({&connected, 1});
     if (auto ready = session_->inbox->wait_until_ready(deadline_); !ready) return ready;
-    if (leader() && rendezvous_) rendezvous_->withdraw();
+    if (leader() && rendezvous_) {
+      const BlockSignals blocked;
+      session_->withdrawing = std::jthread([r = std::move(rendezvous_)] { r->withdraw(); });
+    }
     return {};
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "core/backend.h"
@@ -29,6 +30,7 @@ struct Session {
   Group group;
   std::shared_ptr<Scheduler> scheduler;   // shared with the loop's timer
   std::vector<int> data_descriptors;      // for a fork's child
+  std::jthread withdrawing;               // rank 0: takes its advert away, while nobody waits for that
 
   ~Session();
 };

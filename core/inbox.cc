@@ -78,7 +78,9 @@ Result<Welcome> Inbox::wait_for_welcome(Deadline deadline) {
   changed_.wait_until(lock, deadline, [this] { return welcome_ || failure_; });
   if (failure_) return fail(*failure_);
   if (!welcome_)
-    return fail(ErrorCode::kTimeout, "the other ranks did not join within the rendezvous timeout");
+    return fail(ErrorCode::kTimeout,
+                "the other ranks did not join within the rendezvous timeout; rank 0, which was started "
+                "later than this one, will say who is missing");
   return *welcome_;
 }
 

@@ -32,6 +32,7 @@ struct Settings {
   Duration stall_warning = std::chrono::seconds(30);   // 0: never
   Duration stall_timeout = std::chrono::seconds(600);  // 0: never
   Duration leave_timeout = std::chrono::seconds(5);
+  bool dump_signal = true;           // SIGUSR2 prints what this rank waits for
 
   // tuning:
   size_t fusion_bytes = 4u << 20;    // how much one batch carries

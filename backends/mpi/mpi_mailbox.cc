@@ -14,8 +14,6 @@ namespace pushpull {
 namespace {
 
 constexpr int kMaxBytes = 64 << 10;
-// MPI may count a letter as sent before it has left.
-constexpr auto kOnItsWay = std::chrono::seconds(2);
 
 uint32_t subject_length(std::string_view bytes) {
   uint32_t length = 0;
@@ -51,7 +49,7 @@ Result<void> MpiMailbox::send(int to, std::string_view subject, std::string_view
   drop_sent();
   Letter& letter = sending_.emplace_back();
   letter.bytes = std::move(bytes);
-  busy_until_ = deadline_in(kOnItsWay);
+  unsent_.store(true);
   return check_mpi(MPI_Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), MPI_BYTE,
                              to, kLetterTag, communicator_, &letter.request),
                    fmt::format("sending to rank {} over MPI", to));
@@ -62,13 +60,13 @@ void MpiMailbox::drop_sent() {
     int done = 0;
     return MPI_Test(&letter.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   });
+  unsent_.store(!sending_.empty());
 }
 
-bool MpiMailbox::busy() {
+void MpiMailbox::push() {
   const std::lock_guard lock(mutex_);
   const MpiLock mpi = process_.lock();
   drop_sent();
-  return !sending_.empty() || Clock::now() < busy_until_;
 }
 
 Result<void> MpiMailbox::receive() {

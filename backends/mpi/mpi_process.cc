@@ -161,29 +161,23 @@ Result<void> MpiProcess::initialize() {
 void MpiProcess::keep_progress() {
   uint64_t seen = 0;
   Deadline soon_until = Clock::now();
-  bool letters = false;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const uint64_t calls = calls_.load(std::memory_order_relaxed);
-    const bool open = open_groups_.load() > 0;
-    const bool idle = !open && !letters;
+    MpiMailbox* const mailbox = mailbox_.load();
+    const bool unsent = mailbox != nullptr && mailbox->has_unsent();
+    const bool open = open_groups_.load() > 0 || unsent;
     if (calls != seen) soon_until = deadline_in(kSoonFor);
     seen = calls;
-    const Duration pause = idle                        ? Duration(kIdle)
+    const Duration pause = !open                       ? Duration(kIdle)
                            : Clock::now() < soon_until ? Duration(kSoon)
                                                        : Duration(kLater);
     if (changed_.wait_for(lock, pause, [this] { return stopping_; })) break;
     lock.unlock();
-    letters = letters_under_way();
-    const bool due = open_groups_.load() > 0 || letters;
-    if (due && inside_.load(std::memory_order_relaxed) == 0) make_progress();
+    if (unsent && !mpi_finalized()) mailbox->push();
+    if (open_groups_.load() > 0 && inside_.load(std::memory_order_relaxed) == 0) make_progress();
     lock.lock();
   }
-}
-
-bool MpiProcess::letters_under_way() {
-  MpiMailbox* const mailbox = mailbox_.load();
-  return mailbox != nullptr && !mpi_finalized() && mailbox->busy();
 }
 
 void MpiProcess::make_progress() {

@@ -86,7 +86,6 @@ class MpiProcess {
   Result<void> initialize();  // on the thread
   void keep_progress();       // on the thread, until stop()
   void make_progress();
-  bool letters_under_way();
   void finalize();  // on the thread
   bool all_leave(Deadline deadline);
   void stop();  // at exit

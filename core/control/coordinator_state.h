@@ -1,5 +1,6 @@
 // What a Coordinator remembers. Private to coordinator*.cc, which share the work:
 //   coordinator.cc           the public face: joining, messages, batches
+//   coordinator_join.cc      ranks that have joined: others' calls go on without them
 //   coordinator_failures.cc  what ends a call without a batch: mismatch, stall, withdrawal
 //   coordinator_ending.cc    what ends a rank or the group: leaving, death, verdicts
 //   coordinator_hosts.cc     which ranks share memory
@@ -32,6 +33,7 @@ struct Coordinator::State {
     bool leaving = false;     // has said goodbye: makes no call any more
     bool farewelled = false;  // everything it took part in is done, it may go
     bool lost = false;        // its connection has ended
+    bool away = false;        // has joined, and others have not: makes no call meanwhile
     uint64_t finished = 0;    // batches
     Time last_call{};         // when it last announced or withdrew one
   };
@@ -75,6 +77,7 @@ struct Coordinator::State {
   void handle(int rank, const GiveUp& message, Time now);
   void handle(int rank, const Goodbye&, Time now);
   void handle(int, const Heartbeat&, Time) {}
+  void handle(int, const Explain&, Time) {}  // answered by the coordinator itself
   void handle(int rank, const LocalMemory& message, Time now);
   bool announce(int rank, const Announcement& announcement, Time now);
   Slot open_call(int rank, uint32_t key, uint64_t number, Time now);
@@ -88,6 +91,13 @@ struct Coordinator::State {
   // ---- coordinator_hosts.cc ----
   void find_candidates();
   void publish_hosts();
+  // ---- coordinator_join.cc ----
+  // A rank announced its join: from now on calls do not wait for it.
+  void go_away(int rank, Slot join);
+  // All have joined, or the join failed.
+  void come_back();
+  // Where all others have announced a call: those that are away take part with zeros.
+  void stand_in(Slot slot);
 
   // ---- coordinator_failures.cc ----
   // Ends a call on every rank; from then on it counts as made.
@@ -156,6 +166,7 @@ struct Coordinator::State {
   Liveness liveness;
   Time next_heartbeat = Time::max();
   std::vector<int> leavers;  // in the order of their goodbyes
+  int num_away = 0;          // ranks that have joined
   size_t unanswered = 0;     // leavers without farewell
   std::optional<Error> verdict;
 };

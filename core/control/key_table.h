@@ -72,7 +72,7 @@ class KeyTable {
   int size_;
   int slices_;
   std::vector<Key> keys_;
-  std::unordered_map<std::string, uint32_t> numbers_[3];  // by kind
+  std::unordered_map<std::string, uint32_t> numbers_[kNumCallKinds];  // by kind
   std::map<std::tuple<CallKind, int32_t, uint64_t, uint64_t>, uint32_t> exchanges_;
   std::vector<std::vector<Local>> locals_;  // [rank][id]
 };
