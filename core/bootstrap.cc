@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -322,11 +323,15 @@ class Bootstrap {
     }
     group.mesh = mesh_.get();
     group.given_up = [inbox = session_->inbox.get()] { return inbox->failure(); };
+    group.shares = [this](int first, int other, std::byte* memory, std::shared_ptr<void> owner) {
+      if (first == 0) share_control(other, memory, std::move(owner));
+    };
     auto backend = data_backend(group);
     auto collective = backend ? (*backend)->connect(group, settings_, deadline_)
                               : Result<std::unique_ptr<Collective>>(fail(backend.error()));
     group.mesh = nullptr;
     group.given_up = nullptr;
+    group.shares = nullptr;
     session_->inbox->on_failure(nullptr);
     if (!collective) {
       const FromRank reason = GiveUp{collective.error().message()};
@@ -339,6 +344,18 @@ class Bootstrap {
     if (auto ready = session_->inbox->wait_until_ready(deadline_); !ready) return ready;
     if (leader() && rendezvous_) rendezvous_->withdraw();
     return {};
+  }
+
+  // Rank 0 and `other` share memory: the control plane goes through it.
+  void share_control(int other, std::byte* memory, std::shared_ptr<void> owner) {
+    static_assert(2 * sizeof(MailboxMemory) <= kPairBytes);
+    auto* const boxes = reinterpret_cast<MailboxMemory*>(memory);
+    shared_control_ = true;
+    if (leader()) {
+      session_->link->share(other, {&boxes[0], &boxes[1], std::move(owner)});
+    } else {
+      session_->link->share(0, {&boxes[1], &boxes[0], std::move(owner)});
+    }
   }
 
   // What carries the tensors: the named backend, or shared memory for ranks of one host. All ranks
@@ -357,9 +374,16 @@ class Bootstrap {
     return registry_.backend("shm");
   }
 
+  size_t ranks_here() const {
+    const auto& all = session_->group.members;
+    return static_cast<size_t>(std::count_if(
+        all.begin(), all.end(), [this](const Member& m) { return m.boot_id == me_.boot_id; }));
+  }
+
   void start_scheduler(std::unique_ptr<Collective> collective) {
     Scheduler::Options options;
     options.leave_timeout = settings_.leave_timeout;
+    options.drive = shared_control_ && ranks_here() <= std::thread::hardware_concurrency();
     if (ControlServer* server = session_->server.get())
       options.batch_started = [server](uint64_t number) { server->batch_started(number); };
     session_->scheduler = std::make_shared<Scheduler>(
@@ -382,6 +406,7 @@ class Bootstrap {
   PortRange ports_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<Session> session_ = std::make_unique<Session>();
+  bool shared_control_ = false;
   std::unique_ptr<TcpMesh> mesh_;
   std::unique_ptr<Acceptor> acceptor_;  // destroyed first: its thread calls into all of the above
 };
