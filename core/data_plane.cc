@@ -31,6 +31,7 @@ class Connecting {
   const DataPlane& plane_;
   Group& group_;
   std::vector<int> candidates_;  // with this rank
+  std::vector<std::function<void()>> shared_control_;  // calls of plane_.share_control
   Stages stages_;
 };
 
@@ -101,6 +102,12 @@ Result<void> Connecting::share_memory() {
       if (!inbox.knows_hosts()) return std::nullopt;
       return Error(ErrorCode::kUnavailable, "another rank of this host cannot share memory");
     };
+    local.shares = [this](int first, int other, std::byte* memory, std::shared_ptr<void> owner) {
+      if (first == 0)
+        shared_control_.emplace_back([this, other, memory, owner = std::move(owner)] {
+          plane_.share_control(other, memory, owner);
+        });
+    };
     auto shm = plane_.registry.backend("shm");
     // There has to be time left to do without.
     const auto left = (plane_.deadline - Clock::now()) / 2;
@@ -137,6 +144,8 @@ Result<void> Connecting::agree_on_layout() {
     return fail(ErrorCode::kUnavailable,
                 "PUSHPULL_LOCAL=shm asks for shared memory, which another rank of this host cannot "
                 "share or was told not to; PUSHPULL_LOCAL=auto on every rank does without");
+  if (here > 1)
+    for (const auto& share : shared_control_) share();
   return {};
 }
 
