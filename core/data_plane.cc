@@ -24,7 +24,8 @@ class Connecting {
   void say_how() const;
 
   Group part(const std::vector<int>& ranks) const;
-  Result<std::unique_ptr<Collective>> connect(Backend& backend, Group& part, Deadline deadline) const;
+  Result<std::unique_ptr<Collective>> connect(Backend& backend, Group& part,
+                                              Deadline deadline) const;
   const Member& me() const { return group_.members[static_cast<size_t>(group_.rank)]; }
   bool insists() const { return plane_.settings.local == "shm"; }
 
@@ -172,17 +173,18 @@ void Connecting::say_how() const {
   const Layout& layout = group_.layout;
   const std::string& local = plane_.settings.local;
   if (layout.hosts() == 1)
-    return plane_.logger.info(
-        fmt::format("all {} ranks are on {} and exchange through shared memory (PUSHPULL_LOCAL={}); "
-                    "backend {} is not used for it",
-                    layout.ranks(), me().host, local, plane_.settings.backend));
+    return plane_.logger.info(fmt::format(
+        "all {} ranks are on {} and exchange through shared memory (PUSHPULL_LOCAL={}); "
+        "backend {} is not used for it",
+        layout.ranks(), me().host, local, plane_.settings.backend));
   if (layout.hosts() == layout.ranks())
-    return plane_.logger.info(fmt::format("{} ranks exchange through backend {} (PUSHPULL_LOCAL={})",
-                                          layout.ranks(), plane_.settings.backend, local));
-  plane_.logger.info(
-      fmt::format("{} ranks on {} hosts exchange through shared memory and, {} of each host, through "
-                  "backend {} (PUSHPULL_LOCAL={})",
-                  layout.ranks(), layout.hosts(), layout.carriers(), plane_.settings.backend, local));
+    return plane_.logger.info(
+        fmt::format("{} ranks exchange through backend {} (PUSHPULL_LOCAL={})", layout.ranks(),
+                    plane_.settings.backend, local));
+  plane_.logger.info(fmt::format(
+      "{} ranks on {} hosts exchange through shared memory and, {} of each host, through "
+      "backend {} (PUSHPULL_LOCAL={})",
+      layout.ranks(), layout.hosts(), layout.carriers(), plane_.settings.backend, local));
 }
 
 }  // namespace
