@@ -95,11 +95,11 @@ TEST(Identity, OneOfManyNeverRunsAlone) {
 
 TEST(Identity, AutoNeedsAStoreAndASize) {
   EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"}}).find("set PUSHPULL_SIZE"), std::string::npos);
-  EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"},
-                      {"PUSHPULL_SIZE", "2"},
-                      {"PUSHPULL_RENDEZVOUS", "tcp://a:1"}})
-                .find("a store that is there before the ranks are"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(
+          {{"PUSHPULL_RANK", "auto"}, {"PUSHPULL_SIZE", "2"}, {"PUSHPULL_RENDEZVOUS", "tcp://a:1"}})
+          .find("a store that is there before the ranks are"),
+      std::string::npos);
 }
 
 TEST(Identity, AutoHandsOutEachRankOnce) {
