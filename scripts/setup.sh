@@ -82,11 +82,7 @@ compile() {
     say "configuring build/release"
     quietly build/configure.log cmake --preset release || die "cmake could not configure"
   fi
-  if ninja -C build/release -n "$1" 2>/dev/null | grep -q 'no work to do'; then
-    say "$2 in build/release are up to date"
-    return
-  fi
-  say "building $2 in build/release (some minutes the first time)"
+  say "building $2 in build/release: some minutes the first time, then what has changed"
   local -a silence=()
   [ -t 1 ] || silence=(--quiet)  # one line that moves on a terminal, hundreds elsewhere
   ninja -C build/release "${silence[@]}" "$1"
