@@ -1,12 +1,13 @@
 # `make demo` and `make test` set up all they need; a second run skips what is done.
 .DEFAULT_GOAL := help
 SANITIZERS := asan ubsan tsan
-.PHONY: help build demo test faults wheel fuzz clean $(SANITIZERS)
+.PHONY: help build demo test test-kubernetes faults wheel fuzz clean $(SANITIZERS)
 
 help:
 	@echo 'make demo     train a small model over two workers'
 	@echo 'make test     run all tests'
 	@echo 'make faults   injure N=1000 groups at random moments, SEED=1 (an hour); TRIAL=… repeats one'
+	@echo 'make test-kubernetes  jobs on a real Kubernetes (first time 15 minutes; needs root and Go)'
 	@echo 'make build    set up and build, run nothing'
 	@echo 'make bench    compare with Horovod, MPI, Gloo, dist_sync and others (an hour; needs root)'
 	@echo 'make bench-quick  the same in five minutes'
@@ -28,6 +29,9 @@ demo:
 
 test: build
 	@.venv/bin/python scripts/run_tests.py
+
+test-kubernetes: build
+	@.venv/bin/python tests/cluster/kubernetes/run.py
 
 $(SANITIZERS):
 	@scripts/setup.sh packages

@@ -11,6 +11,7 @@
 
 #include "core/agreement.h"
 #include "core/checked_collective.h"
+#include "core/data_plane.h"
 #include "core/net/descriptors.h"
 #include "core/net/signals.h"
 
@@ -62,16 +63,6 @@ std::string first_line(const char* file) {
   return line;
 }
 
-// Whether all members may share memory, as far as one can tell from outside. Equal on every rank.
-bool on_one_host(const std::vector<Member>& members) {
-  const Member& first = members.front();
-  return !first.boot_id.empty() && first.network_namespace != 0 &&
-         std::all_of(members.begin(), members.end(), [&](const Member& member) {
-           return member.boot_id == first.boot_id &&
-                  member.network_namespace == first.network_namespace;
-         });
-}
-
 // Connects one rank, step by step; what it builds moves into the session at the end.
 class Bootstrap {
  public:
@@ -113,7 +104,7 @@ class Bootstrap {
     if (auto r = find_backend(); !r) return r;
     session_->io = std::make_unique<IoThread>("pushpull-io");
     session_->inbox = std::make_unique<Inbox>();
-    me_ = describe_this_process();
+    me_ = describe_this_process(settings_);
     me_.rank = identity_.rank;
     if (alone()) {
       if (auto r = lead_alone(); !r) return r;
@@ -326,13 +317,9 @@ class Bootstrap {
       mesh_->set_group(group.job, group.run, group.generation, group.rank, group.members);
       session_->inbox->on_failure([this](const Error& error) { mesh_->cancel(error); });
     }
-    group.mesh = mesh_.get();
-    group.given_up = [inbox = session_->inbox.get()] { return inbox->failure(); };
-    auto backend = data_backend(group);
-    auto collective = backend ? (*backend)->connect(group, settings_, deadline_)
-                              : Result<std::unique_ptr<Collective>>(fail(backend.error()));
-    group.mesh = nullptr;
-    group.given_up = nullptr;
+    const DataPlane plane{settings_,        registry_,         *backend_,   mesh_.get(),
+                          *session_->inbox, *session_->link, *logger_, deadline_};
+    auto collective = connect_data_plane(plane, group);
     session_->inbox->on_failure(nullptr);
     if (!collective) {
       const FromRank reason = GiveUp{collective.error().message()};
@@ -348,22 +335,6 @@ class Bootstrap {
       session_->withdrawing = std::jthread([r = std::move(rendezvous_)] { r->withdraw(); });
     }
     return {};
-  }
-
-  // What carries the tensors: the named backend, or shared memory for ranks of one host. All ranks
-  // decide from the same list; one that cannot do as the others must fail, not do otherwise.
-  Result<Backend*> data_backend(const Group& group) {
-    if (alone() || settings_.local == "backend" || backend_->name() == "self") return backend_;
-    if (!on_one_host(group.members)) {
-      if (settings_.local != "shm") return backend_;
-      return fail(ErrorCode::kUnsupported,
-                  "PUSHPULL_LOCAL=shm asks for shared memory, but the ranks are on several hosts or in "
-                  "several network namespaces; PUSHPULL_LOCAL=auto takes it where it can");
-    }
-    logger_->info(fmt::format("all {} ranks are on {} and exchange through shared memory "
-                              "(PUSHPULL_LOCAL={}); backend {} is not used for it",
-                              group.size(), me_.host, settings_.local, settings_.backend));
-    return registry_.backend("shm");
   }
 
   void start_scheduler(std::unique_ptr<Collective> collective) {
@@ -397,95 +368,6 @@ class Bootstrap {
 
 }  // namespace
 
-ControlLink::Receiver Inbox::receiver() {
-  return {[this](const ToRank& message) { receive(message); },
-          [this](const std::string& why) { lost(why); }};
-}
-
-void Inbox::set_scheduler(Scheduler* scheduler) {
-  std::optional<Error> failure;
-  {
-    std::lock_guard lock(mutex_);
-    scheduler_ = scheduler;
-    failure = failure_;
-  }
-  if (failure) scheduler->fail_group(*failure);
-}
-
-void Inbox::on_failure(std::function<void(const Error&)> f) {
-  std::lock_guard lock(mutex_);
-  if (failure_ && f) f(*failure_);
-  on_failure_ = std::move(f);
-}
-
-std::optional<Error> Inbox::failure() {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void Inbox::receive(const ToRank& message) {
-  Scheduler* scheduler = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    scheduler = scheduler_;
-    if (const auto* welcome = std::get_if<Welcome>(&message)) welcome_ = *welcome;
-    if (std::holds_alternative<Ready>(message)) ready_ = true;
-    if (const auto* aborted = std::get_if<Aborted>(&message)) {
-      Error error(aborted->code, aborted->message);
-      error.at_rank(aborted->culprit);
-      if (aborted->restartable) error.make_restartable();
-      failed(error);
-    }
-    changed_.notify_all();
-  }
-  if (scheduler) scheduler->receive(message);
-}
-
-void Inbox::lost(const std::string& why) {
-  Scheduler* scheduler = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    scheduler = scheduler_;
-    const std::string who =
-        welcome_ ? fmt::format("rank 0 (host {}, pid {})", welcome_->members[0].host,
-                               welcome_->members[0].pid)
-                 : "rank 0";
-    failed(Error(ErrorCode::kPeerLost,
-                 fmt::format("{}, which coordinates the group, was lost: {}", who, why))
-               .at_rank(0));
-    changed_.notify_all();
-  }
-  if (scheduler) scheduler->coordinator_lost(why);
-}
-
-// Under the lock.
-void Inbox::failed(const Error& error) {
-  if (failure_) return;
-  failure_ = error;
-  if (on_failure_) on_failure_(error);
-}
-
-Result<Welcome> Inbox::wait_for_welcome(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return welcome_ || failure_; });
-  if (failure_) return fail(*failure_);
-  if (!welcome_)
-    return fail(ErrorCode::kTimeout,
-                "the other ranks did not join within the rendezvous timeout; rank 0, which was started "
-                "later than this one, will say who is missing");
-  return *welcome_;
-}
-
-Result<void> Inbox::wait_until_ready(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return ready_ || failure_; });
-  if (failure_) return fail(*failure_);
-  if (!ready_)
-    return fail(ErrorCode::kTimeout,
-                "not every rank connected its data plane within the rendezvous timeout");
-  return {};
-}
-
 Session::~Session() {
   if (link) link->close();
   scheduler.reset();
@@ -496,11 +378,12 @@ Session::~Session() {
   server.reset();
 }
 
-Member describe_this_process() {
+Member describe_this_process(const Settings& settings) {
   Member me;
   me.host = host_name();
   me.pid = ::getpid();
   me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  if (!settings.host_label.empty()) me.boot_id += '/' + settings.host_label;
   struct stat info {};
   if (::stat("/proc/self/ns/net", &info) == 0) me.network_namespace = info.st_ino;
   return me;

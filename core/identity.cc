@@ -66,6 +66,14 @@ Result<Identity> of_backend(const Backend& backend, const Identity& known, const
   return known;
 }
 
+Result<void> check_size(int configured, const StarterInfo& starter) {
+  if (configured < 0 || !starter.size || *starter.size == configured) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the configuration says {} workers, but {} says {}; start as many as configured, "
+                          "or leave `workers` out",
+                          configured, starter.source, *starter.size));
+}
+
 Result<Identity> of_settings(const Settings& settings) {
   Identity identity;
   if (settings.rank < 0 && settings.size < 0) return identity;
@@ -101,10 +109,13 @@ Result<Identity> find_identity(const Config::Environment& environment, Registry&
   if (*known) {
     identity = of_backend(**backend, **known, *settings);
   } else {
-    if (settings->rank < 0 && settings->size < 0) {
-      settings->rank = starter->rank.value_or(-1);
-      settings->size = starter->size.value_or(-1);
+    // A starter may know the rank only: a Kubernetes Job tells its pods no more.
+    if (settings->rank < 0 && starter->rank) {
+      if (auto r = check_size(settings->size, *starter); !r) return fail(r.error());
+      settings->rank = *starter->rank;
+      if (settings->size < 0) settings->size = starter->size.value_or(-1);
     }
+    if (settings->rank < 0 && settings->size < 0) settings->size = starter->size.value_or(-1);
     identity = of_settings(*settings);
   }
   if (!identity) return identity;

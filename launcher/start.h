@@ -14,8 +14,8 @@ struct StartOptions {
   bool tagged = true;       // lines of workers begin with their rank
 };
 
-// Plans the job, says on stderr what is wrong with the plan, or sees the job through. Returns the exit code
-// (job.h). Main thread only.
+// Plans the job, says on stderr what is wrong with the plan, or sees the job through, again as often as
+// launch.restarts allows while its end says that this helps. Returns the exit code (job.h). Main thread only.
 int start_job(const Config& config, const std::vector<std::string>& command,
               const StartOptions& options);
 

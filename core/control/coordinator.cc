@@ -66,6 +66,7 @@ void Coordinator::State::welcome(Time now) {
   started = now;
   awake(now);
   liveness.start(now);
+  find_candidates();
   output.send_all(Welcome{.run = options.run, .generation = 0, .members = members});
 }
 
@@ -110,11 +111,13 @@ void Coordinator::receive(int rank, const FromRank& message, Clock::time_point n
   s.awake(now);
   s.liveness.heard(rank, now);
   const bool any_time =
-      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message);
+      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message) ||
+      std::holds_alternative<Explain>(message);
   if (!s.welcomed && !any_time) {
     s.malformed(rank, "it spoke before it was welcomed");
     return;
   }
+  if (std::holds_alternative<Explain>(message)) s.output.send(rank, Explanation{dump(now)});
   std::visit([&](const auto& m) { s.handle(rank, m, now); }, message);
   if (s.is_open()) s.advance();
 }
@@ -205,6 +208,10 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
     return false;
   }
   const uint32_t key = local->key;
+  if (at(rank).away) {
+    malformed(rank, fmt::format("it announced {} after it had joined", keys.describe_call(key, number)));
+    return false;
+  }
   Slot slot = calls.find(key, number);
   if (slot == kEndedCall) return true;  // too late: its end has been told
   if (slot == kNoCall) {
@@ -223,7 +230,12 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
   }
   calls.announce(slot, rank, local->variant);
   if (rank == 0) call.priority = announcement.priority;
-  if (calls.complete(slot)) everyone_came(slot);
+  if (keys[key].kind == CallKind::kJoin) {
+    go_away(rank, slot);
+  } else {
+    stand_in(slot);
+  }
+  if (calls.find(key, number) == slot && calls.complete(slot)) everyone_came(slot);
   note_facing(key, now);
   return true;
 }
@@ -257,6 +269,7 @@ void Coordinator::State::everyone_came(Slot slot) {
     fail_mismatched(slot);
     return;
   }
+  if (keys[calls[slot].key].kind == CallKind::kJoin) come_back();
   calls.make_ready(slot);
   batcher.add(slot);
 }

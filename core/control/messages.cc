@@ -81,6 +81,8 @@ void fields(A&, typename A::template Of<Goodbye>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Heartbeat>&) {}
 template <class A>
+void fields(A&, typename A::template Of<Explain>&) {}
+template <class A>
 void fields(A&, typename A::template Of<Ready>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Farewell>&) {}
@@ -88,9 +90,22 @@ template <class A>
 void fields(A&, typename A::template Of<CoordinatorHeartbeat>&) {}
 
 template <class A>
+void fields(A& a, typename A::template Of<Explanation>& m) {
+  a.text(m.text);
+}
+template <class A>
+void fields(A& a, typename A::template Of<LocalMemory>& m) {
+  a.flag(m.shared);
+}
+template <class A>
+void fields(A& a, typename A::template Of<Hosts>& m) {
+  a.list(m.hosts);
+}
+
+template <class A>
 void fields(A& a, typename A::template Of<Define>& m) {
   a.number(m.id);
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.bytes(m.key);
   fields(a, m.signature);
 }
@@ -102,7 +117,7 @@ void fields(A& a, typename A::template Of<Announce>& m) {
 
 template <class A>
 void fields(A& a, typename A::template Of<Withdraw>& m) {
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.bytes(m.key);
   a.number(m.call);
   a.text(m.reason);
@@ -135,14 +150,21 @@ void fields(A& a, typename A::template Of<Welcome>& m) {
 template <class A>
 void fields(A& a, typename A::template Of<Name>& m) {
   a.number(m.id);
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.bytes(m.key);
+}
+
+template <class A>
+void fields(A& a, typename A::template Of<StandIn>& m) {
+  a.number(m.id);
+  a.number(m.call);
+  fields(a, m.signature);
 }
 
 template <class A>
 void fields(A& a, typename A::template Of<Batch>& m) {
   a.number(m.number);
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.list(m.entries);
 }
 
@@ -267,6 +289,8 @@ std::string_view to_string(CallKind kind) {
       return "broadcast";
     case CallKind::kBarrier:
       return "barrier";
+    case CallKind::kJoin:
+      return "join";
   }
   return "unknown";
 }

@@ -35,6 +35,9 @@ std::vector<FromRank> from_rank_samples() {
       GiveUp{.reason = "interrupted"},
       Goodbye{},
       Heartbeat{},
+      Explain{},
+      LocalMemory{},
+      LocalMemory{.shared = true},
   };
 }
 
@@ -57,6 +60,11 @@ std::vector<ToRank> to_rank_samples() {
       Aborted{.code = ErrorCode::kPeerLost, .culprit = 5, .restartable = true, .message = "died"},
       Farewell{},
       CoordinatorHeartbeat{},
+      Explanation{.text = "batches: 3 cut\n  and so on\n"},
+      Hosts{},
+      Hosts{{0, 0, 2, std::numeric_limits<int32_t>::max()}},
+      Name{.id = 8, .kind = CallKind::kJoin, .key = ""},
+      StandIn{.id = 7, .call = kMax64, .signature = signature({64, 3})},
   };
 }
 
