@@ -24,13 +24,15 @@ class Connecting {
   void say_how() const;
 
   Group part(const std::vector<int>& ranks) const;
-  Result<std::unique_ptr<Collective>> connect(Backend& backend, Group& part, Deadline deadline) const;
+  Result<std::unique_ptr<Collective>> connect(Backend& backend, Group& part,
+                                              Deadline deadline) const;
   const Member& me() const { return group_.members[static_cast<size_t>(group_.rank)]; }
   bool insists() const { return plane_.settings.local == "shm"; }
 
   const DataPlane& plane_;
   Group& group_;
   std::vector<int> candidates_;  // with this rank
+  std::vector<std::function<void()>> shared_control_;  // calls of plane_.share_control
   Stages stages_;
 };
 
@@ -101,6 +103,12 @@ Result<void> Connecting::share_memory() {
       if (!inbox.knows_hosts()) return std::nullopt;
       return Error(ErrorCode::kUnavailable, "another rank of this host cannot share memory");
     };
+    local.shares = [this](int first, int other, std::byte* memory, std::shared_ptr<void> owner) {
+      if (first == 0)
+        shared_control_.emplace_back([this, other, memory, owner = std::move(owner)] {
+          plane_.share_control(other, memory, owner);
+        });
+    };
     auto shm = plane_.registry.backend("shm");
     // There has to be time left to do without.
     const auto left = (plane_.deadline - Clock::now()) / 2;
@@ -137,6 +145,8 @@ Result<void> Connecting::agree_on_layout() {
     return fail(ErrorCode::kUnavailable,
                 "PUSHPULL_LOCAL=shm asks for shared memory, which another rank of this host cannot "
                 "share or was told not to; PUSHPULL_LOCAL=auto on every rank does without");
+  if (here > 1)
+    for (const auto& share : shared_control_) share();
   return {};
 }
 
@@ -163,17 +173,18 @@ void Connecting::say_how() const {
   const Layout& layout = group_.layout;
   const std::string& local = plane_.settings.local;
   if (layout.hosts() == 1)
-    return plane_.logger.info(
-        fmt::format("all {} ranks are on {} and exchange through shared memory (PUSHPULL_LOCAL={}); "
-                    "backend {} is not used for it",
-                    layout.ranks(), me().host, local, plane_.settings.backend));
+    return plane_.logger.info(fmt::format(
+        "all {} ranks are on {} and exchange through shared memory (PUSHPULL_LOCAL={}); "
+        "backend {} is not used for it",
+        layout.ranks(), me().host, local, plane_.settings.backend));
   if (layout.hosts() == layout.ranks())
-    return plane_.logger.info(fmt::format("{} ranks exchange through backend {} (PUSHPULL_LOCAL={})",
-                                          layout.ranks(), plane_.settings.backend, local));
-  plane_.logger.info(
-      fmt::format("{} ranks on {} hosts exchange through shared memory and, {} of each host, through "
-                  "backend {} (PUSHPULL_LOCAL={})",
-                  layout.ranks(), layout.hosts(), layout.carriers(), plane_.settings.backend, local));
+    return plane_.logger.info(
+        fmt::format("{} ranks exchange through backend {} (PUSHPULL_LOCAL={})", layout.ranks(),
+                    plane_.settings.backend, local));
+  plane_.logger.info(fmt::format(
+      "{} ranks on {} hosts exchange through shared memory and, {} of each host, through "
+      "backend {} (PUSHPULL_LOCAL={})",
+      layout.ranks(), layout.hosts(), layout.carriers(), plane_.settings.backend, local));
 }
 
 }  // namespace

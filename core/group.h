@@ -1,6 +1,7 @@
 // Who belongs to a group, and how its members reach one another.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +42,8 @@ std::vector<int> candidate_hosts(const std::vector<Member>& members);
 
 struct Stages;  // core/backend.h
 
+inline constexpr size_t kPairBytes = 136u << 10;
+
 struct Group {
   std::string job;          // PUSHPULL_JOB
   std::string run;          // random id of this start of the job
@@ -54,6 +57,10 @@ struct Group {
   // Valid during Backend::connect only, may be empty; any thread. Why the group will not come about:
   // whoever waits for other members looks there from time to time.
   std::function<std::optional<Error>()> given_up;
+  // Valid during Backend::connect only, may be empty. A backend whose ranks share memory gives some
+  // to the control plane, on both sides: kPairBytes, zero when new and on a cache line, which members
+  // `first` and `other` (Member::rank) map and nobody else uses. `owner` keeps it mapped.
+  std::function<void(int first, int other, std::byte* memory, std::shared_ptr<void> owner)> shares;
 
   int size() const { return static_cast<int>(members.size()); }
   // "rank 3 (host node-b, pid 4711)"

@@ -19,7 +19,7 @@ namespace {
 
 Work finished(const Result<void>& result) {
   auto state = std::make_shared<WorkState>();
-  state->outcome = result;
+  state->complete(result);
   return Work(std::move(state));
 }
 
@@ -273,6 +273,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
 
   Work submit(std::unique_ptr<Call> call) {
     call->work = std::make_shared<WorkState>();
+    call->work->driver = session_->scheduler->driver();
     Work work(call->work);
     session_->scheduler->submit(std::move(call));
     return work;

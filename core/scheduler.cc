@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <shared_mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,7 +40,45 @@ void complete(std::unique_ptr<Call> call, const Result<void>& result) {
   call->work->complete(result);
 }
 
+// A driver looks on for this long without news before it sleeps: longer than a rank's wake-up.
+constexpr auto kDrive = std::chrono::microseconds(60);
+// Longer than one look takes unless something else wants the processor, which others need more.
+constexpr auto kPreempted = std::chrono::microseconds(20);
+// After a vain look that many waits, doubled each time, only sleep.
+constexpr int kMaxSkipped = 64;
+constexpr auto kLinger = std::chrono::microseconds(200);
+// While a batch of more than this runs, the loop's thread answers those who wake it.
+constexpr size_t kWatchedBytes = 64u << 10;
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace
+
+// Outlives the scheduler where somebody keeps a work.
+class Scheduler::Driver final : public WorkDriver {
+ public:
+  explicit Driver(Scheduler& scheduler) : scheduler_(&scheduler) {}
+
+  void drive(const WorkState& work, Deadline deadline) override {
+    const std::shared_lock lock(mutex_);
+    if (scheduler_ != nullptr) scheduler_->drive(work, deadline);
+  }
+  // Waits for those who drive.
+  void detach() {
+    const std::unique_lock lock(mutex_);
+    scheduler_ = nullptr;
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  Scheduler* scheduler_;
+};
 
 Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, ControlLink& link,
                      std::shared_ptr<Logger> logger, Options options)
@@ -48,6 +87,7 @@ Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, Contro
       link_(link),
       logger_(std::move(logger)),
       options_(std::move(options)) {
+  if (options_.drive) driver_ = std::make_shared<Driver>(*this);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -58,6 +98,7 @@ Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, Contro
 
 Scheduler::~Scheduler() {
   fail_group(closed_error());
+  if (driver_) static_cast<Driver&>(*driver_).detach();
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -267,7 +308,7 @@ void Scheduler::on_batch(const Batch& batch) {
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
-    RunnableBatch runnable{batch.number, batch.kind, {}};
+    RunnableBatch runnable{batch.number, batch.kind, {}, 0};
     runnable.pieces.reserve(batch.entries.size());
     for (const BatchEntry& piece : batch.entries) {
       const auto named = named_.find(piece.id);
@@ -285,11 +326,15 @@ void Scheduler::on_batch(const Batch& batch) {
       slot->call->last_piece |= piece.last;
       ++slot->call->open_pieces;
       runnable.pieces.push_back({slot->call.get(), piece.begin, piece.end, piece.last});
+      runnable.bytes += slot->call->count * size_of(slot->call->signature.dtype);
     }
-    if (problem.empty()) batches_.push_back(std::move(runnable));
+    if (problem.empty()) {
+      batches_.push_back(std::move(runnable));
+      waiting_batch_ = true;
+      if (!busy_ && drivers_ == 0) runnable_.notify_one();
+    }
   }
-  if (!problem.empty()) return fail_group(Error(ErrorCode::kAborted, problem));
-  runnable_.notify_one();
+  if (!problem.empty()) fail_group(Error(ErrorCode::kAborted, problem));
 }
 
 void Scheduler::on_failed(const Failed& failed) {
@@ -422,10 +467,14 @@ void Scheduler::report_progress() {
 
 void Scheduler::run() {
   std::unique_lock lock(mutex_);
+  const auto wanted = [this] {
+    return stop_ || lingering_ || (!busy_ && (failure_ || (drivers_ == 0 && !batches_.empty())));
+  };
   for (;;) {
-    runnable_.wait(lock, [this] { return stop_ || failure_ || !batches_.empty(); });
-    if (failure_) {
-      // What was handed to this thread ends here, after the backend has let go of its memory.
+    runnable_.wait(lock, wanted);
+    if (!busy_ && failure_) {
+      // What was batched ends here, after the backend has let go of its memory.
+      stop_watching(lock);
       batches_.clear();
       auto calls = take_calls(true);
       const Error error = *failure_;
@@ -434,16 +483,98 @@ void Scheduler::run() {
       return;
     }
     if (stop_) return;
-    const RunnableBatch batch = std::move(batches_.front());
-    batches_.pop_front();
-    running_ = batch.number;
-    lock.unlock();
-    if (options_.batch_started) options_.batch_started(batch.number);
-    const auto result = run_batch(batch);
-    if (!result) settle(batch.number, result.error());
-    lock.lock();
-    if (result) finished_ = batch.number;
+    if (!busy_ && drivers_ == 0 && !batches_.empty()) {
+      run_front(lock);
+    } else if (lingering_) {
+      const auto until = linger_until_;
+      runnable_.wait_until(lock, until);
+      const auto now = Clock::now();
+      if (drivers_ > 0 && watching_) {
+        linger_until_ = now + kLinger;  // saves the last of them from waking this thread
+      } else if (now >= linger_until_) {
+        lingering_ = false;
+        if (drivers_ == 0) stop_watching(lock);
+      }
+    }
   }
+}
+
+// The lock is released while the batch runs.
+void Scheduler::run_front(std::unique_lock<std::mutex>& lock) {
+  const RunnableBatch batch = std::move(batches_.front());
+  batches_.pop_front();
+  waiting_batch_ = !batches_.empty();
+  running_ = batch.number;
+  busy_ = true;
+  if (batch.bytes > kWatchedBytes) stop_watching(lock);
+  lock.unlock();
+  if (options_.batch_started) options_.batch_started(batch.number);
+  const auto result = run_batch(batch);
+  if (!result) settle(batch.number, result.error());
+  lock.lock();
+  if (result) finished_ = batch.number;
+  busy_ = false;
+  if (failure_ || (!batches_.empty() && drivers_ == 0)) runnable_.notify_one();
+}
+
+// ---- threads that wait ----
+
+void Scheduler::drive(const WorkState& work, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (failure_) return;
+  if (skip_ > 0) {
+    --skip_;
+    return;
+  }
+  ++drivers_;
+  bool idle = false;
+  auto moved = Clock::now(), looked = moved;
+  while (!work.finished.load(std::memory_order_acquire) && !idle) {
+    if (!watching_ && !busy_ && !failure_) {
+      watching_ = true;
+      link_.watch(true);
+    }
+    lock.unlock();
+    while (!work.finished.load(std::memory_order_acquire)) {
+      if (link_.poll() || run_waiting_batch()) {
+        moved = looked = Clock::now();
+        break;
+      }
+      relax();
+      const auto before = std::exchange(looked, Clock::now());
+      if (looked - moved < kDrive && looked - before < kPreempted && looked < deadline) continue;
+      idle = true;
+      break;
+    }
+    lock.lock();
+  }
+  vain_ = idle ? std::min(2 * vain_ + 1, kMaxSkipped) : 0;
+  skip_ = vain_;
+  if (--drivers_ > 0) return;
+  if (idle || failure_) stop_watching(lock);
+  if (watching_) {
+    linger_until_ = Clock::now() + kLinger;
+    // It sleeps until then and looks again.
+    if (!std::exchange(lingering_, true)) runnable_.notify_one();
+  }
+  if (!batches_.empty() && !busy_ && drivers_ == 0) runnable_.notify_one();
+}
+
+bool Scheduler::run_waiting_batch() {
+  if (!waiting_batch_) return false;
+  std::unique_lock lock(mutex_);
+  if (busy_ || failure_ || batches_.empty()) return false;
+  run_front(lock);
+  return true;
+}
+
+// The lock is released meanwhile.
+void Scheduler::stop_watching(std::unique_lock<std::mutex>& lock) {
+  if (!std::exchange(watching_, false)) return;
+  link_.watch(false);
+  lock.unlock();
+  link_.drain();
+  lock.lock();
 }
 
 Result<void> Scheduler::run_batch(const RunnableBatch& batch) {

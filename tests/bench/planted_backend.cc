@@ -1,6 +1,5 @@
-// The backend `planted`: Gloo, but on the highest rank sums of float32 tensors with at least 1000 elements are
-// late, and too large by 1 in the first element. What measures must notice both.
-#include <algorithm>
+// The backend `planted`: Gloo, but on the highest rank sums of float32 tensors with at least 1000
+// elements are late, and too large by 1 in the first element. What measures must notice both.
 #include <chrono>
 #include <thread>
 
@@ -26,10 +25,12 @@ class PlantedCollective final : public Collective {
     const auto is_target = [this](const Part& part) {
       return rank() == size() - 1 && part.dtype == DType::kFloat32 && part.total >= kFrom;
     };
-    if (std::any_of(parts.begin(), parts.end(), is_target)) std::this_thread::sleep_for(kLate);
     return real_->allreduce(parts, reduce, [&](size_t i) {
       const Part& part = parts[i];
-      if (is_target(part) && part.begin == 0) static_cast<float*>(part.out)[0] += 1.0f;
+      if (is_target(part) && part.begin == 0) {
+        static_cast<float*>(part.out)[0] += 1.0f;
+        std::this_thread::sleep_for(kLate);  // the others are done
+      }
       done(i);
     });
   }

@@ -42,9 +42,9 @@ TEST(BenchReport, Bandwidths) {
   EXPECT_EQ(result.bytes, 4000u);
   EXPECT_EQ(result.calls, 2u);
   EXPECT_DOUBLE_EQ(result.algorithm_bandwidth, 2e9);
-  EXPECT_DOUBLE_EQ(result.bus_bandwidth, 3e9);    // 2 * 3 / 4
+  EXPECT_DOUBLE_EQ(result.bus_bandwidth, 3e9);  // 2 * 3 / 4
   EXPECT_DOUBLE_EQ(result.memcpy_ratio, 2);
-  EXPECT_DOUBLE_EQ(result.link_share, 1.6);       // 4000 bytes leave each of 2 hosts: 3.2 us
+  EXPECT_DOUBLE_EQ(result.link_share, 1.6);  // 4000 bytes leave each of 2 hosts: 3.2 us
   EXPECT_DOUBLE_EQ(result.cpu_seconds, 10);
   options.operation = BenchOperation::kBroadcast;
   result = evaluated(options, {0, 4, 1}, found);
@@ -68,12 +68,13 @@ TEST(BenchReport, TheTable) {
   auto options = options_of(2);
   options.cases = {{"resnet50", {20'000'000, 5'000'000}}};
   const BenchGroup group{0, 2, 1};
-  EXPECT_EQ(table_head(options, group, "gloo") + table_row(options, evaluated(options, group, found)),
-            "pushpull of float32 over gloo, per tensor: 2 ranks on 1 host, 2 iterations after 1 untimed\n"
-            "        name        bytes tensors    median       p95  algbw GB/s  busbw GB/s  x memcpy  "
-            "slowest rank     values\n"
-            "    resnet50    100000000       2   20.5 ms   21.0 ms       4.878       4.878      2.05  "
-            "0 in 2/2         right\n");
+  EXPECT_EQ(
+      table_head(options, group, "gloo") + table_row(options, evaluated(options, group, found)),
+      "pushpull of float32 over gloo, per tensor: 2 ranks on 1 host, 2 iterations after 1 untimed\n"
+      "        name        bytes tensors    median       p95  algbw GB/s  busbw GB/s  x memcpy  "
+      "slowest rank     values\n"
+      "    resnet50    100000000       2   20.5 ms   21.0 ms       4.878       4.878      2.05  "
+      "0 in 2/2         right\n");
   found.wrong_ranks = {0, 1};
   EXPECT_NE(table_row(options, evaluated(options, group, found)).find("WRONG on rank 0, 1"),
             std::string::npos);
@@ -88,14 +89,14 @@ TEST(BenchReport, JsonHasTheseFieldsAndNoOthers) {
   found.wrong_ranks = {1};
   auto options = options_of(1);
   const BenchGroup group{0, 2, 1};
-  const auto json =
-      nlohmann::json::parse(results_json(options, group, "mpi", {evaluated(options, group, found)}));
+  const auto json = nlohmann::json::parse(
+      results_json(options, group, "mpi", {evaluated(options, group, found)}));
   EXPECT_EQ(json.size(), 2u);
   EXPECT_TRUE(json["context"].is_object());
-  const nlohmann::json expected = {{"name", "model"},      {"backend", "mpi"},   {"ranks", 2},
-                                   {"hosts", 1},           {"dtype", "float32"}, {"bytes", 4000},
-                                   {"median_s", 0.5},      {"p95_s", 0.5},       {"algbw_Bps", 8000.0},
-                                   {"busbw_Bps", 8000.0},  {"memcpy_ratio", 2.0}, {"correct", false}};
+  const nlohmann::json expected = {
+      {"name", "model"},     {"backend", "mpi"},    {"ranks", 2},          {"hosts", 1},
+      {"dtype", "float32"},  {"bytes", 4000},       {"median_s", 0.5},     {"p95_s", 0.5},
+      {"algbw_Bps", 8000.0}, {"busbw_Bps", 8000.0}, {"memcpy_ratio", 2.0}, {"correct", false}};
   EXPECT_EQ(json["results"], nlohmann::json::array({expected}));
   EXPECT_EQ(json["context"]["cases"][0]["slowest_rank"], 0);
 }

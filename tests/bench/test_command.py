@@ -2,8 +2,10 @@
 
 import json
 import os
+import pathlib
 import pty
 import re
+import signal
 import subprocess
 
 import pytest
@@ -143,6 +145,27 @@ def test_one_worker(launcher):
 def test_two_workers_where_nothing_says_how_many(launcher):
     done = launcher.run("bench", *SMALL)
     assert ": 2 ranks on 1 host" in done.out
+
+
+def test_a_killed_worker_ends_it_and_is_named(launcher):
+    process = launcher.start("bench", "-n", 2, "--model", "resnet50", "--iters", 100000)
+    process.stdout.readline()  # the workers have met
+
+    def second_rank():
+        for pid in launcher.alive():
+            try:
+                environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"PUSHPULL_RANK=1" in environment:
+                return pid
+        return None
+
+    os.kill(wait_until(second_rank), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert re.search(rb"error: rank 1 \(host .*, pid \d+\) ", err), err
+    launcher.assert_nothing_left()
 
 
 def test_a_bar_on_a_terminal(launcher, planted):
