@@ -2,10 +2,11 @@
 //
 //   micro_kvstore_bench set MODEL RANKS [ITERATIONS] [DTYPE] [FUSION_KIB] [CHUNK_KIB]
 //   micro_kvstore_bench call BYTES RANKS [ITERATIONS]
+//   micro_kvstore_bench idle BYTES RANKS [SECONDS]
 //
 // `set`: all tensors of the model at once, last layer most urgent, then a wait for each; next to
 // memcpy of the set by one thread, in turns. `call`: one tensor, one call at a time. A time is the
-// slowest rank's.
+// slowest rank's. `idle`: some calls, and then what ranks use that have nothing to do.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <pthread.h>
@@ -49,6 +51,7 @@ struct Plan {
   int ranks = 2;
   int iterations = 20;
   bool whole_set = true;
+  bool idle = false;  // iterations are seconds
   Settings settings;
 };
 
@@ -97,9 +100,14 @@ class Rank {
       std::fprintf(stderr, "%s\n", store.error().message().c_str());
       return 1;
     }
+    if (plan_.idle) {
+      for (int i = -100; i < 0; ++i) iteration(**store, i);
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
     const double before = cpu_seconds();
     const int warm_up = std::min(plan_.iterations, plan_.whole_set ? 3 : 100);
-    for (int i = -warm_up; i < plan_.iterations; ++i) iteration(**store, i);
+    if (plan_.idle) std::this_thread::sleep_for(std::chrono::seconds(plan_.iterations));
+    for (int i = -warm_up; i < plan_.iterations && !plan_.idle; ++i) iteration(**store, i);
     shared_.cpu_s[rank_] = cpu_seconds() - before;
     return (*store)->close() ? 0 : 1;
   }
@@ -182,6 +190,11 @@ void report(const Plan& plan, const Shared& shared) {
     cpu += shared.cpu_s[r];
     for (size_t i = 0; i < n; ++i) slowest[i] = std::max(slowest[i], shared.us[r][i]);
   }
+  if (plan.idle) {
+    std::printf("%d idle ranks: %.3f %% of a core per rank%s\n", plan.ranks,
+                100 * cpu / plan.ranks / plan.iterations, shared.wrong ? ", WRONG" : "");
+    return;
+  }
   std::printf("%d ranks, %s%s: min %.1f us, median %.1f us, p95 %.1f us, CPU %.3f s\n", plan.ranks,
               std::string(to_string(plan.dtype)).c_str(), shared.wrong ? ", WRONG" : "",
               quantile(slowest, 0), quantile(slowest, 0.5), quantile(slowest, 0.95), cpu);
@@ -212,16 +225,20 @@ int main(int argc, char** argv) {
   using namespace pushpull;
   const auto number = [&](int i, long otherwise) { return argc > i ? std::atol(argv[i]) : otherwise; };
   Plan plan;
-  if (argc > 3) plan.whole_set = std::string_view(argv[1]) == "set";
+  if (argc > 3) {
+    plan.whole_set = std::string_view(argv[1]) == "set";
+    plan.idle = std::string_view(argv[1]) == "idle";
+  }
   if (argc > 2)
     plan.counts = plan.whole_set ? read_model(argv[2])
                                  : std::vector<size_t>{static_cast<size_t>(number(2, 4)) / 4};
   plan.ranks = static_cast<int>(number(3, 2));
-  plan.iterations = static_cast<int>(number(4, plan.whole_set ? 20 : 2000));
+  plan.iterations = static_cast<int>(number(4, plan.whole_set ? 20 : plan.idle ? 10 : 2000));
   if (argc > 5) plan.dtype = dtype_named(argv[5]);
   if (argc < 4 || plan.counts.empty() || plan.ranks > kMaxRanks || plan.iterations > kMaxIterations) {
     std::fprintf(stderr, "usage: %s set MODEL RANKS [ITERATIONS] [DTYPE] [FUSION_KIB] [CHUNK_KIB]\n"
-                         "       %s call BYTES RANKS [ITERATIONS]\n", argv[0], argv[0]);
+                         "       %s call BYTES RANKS [ITERATIONS]\n"
+                         "       %s idle BYTES RANKS [SECONDS]\n", argv[0], argv[0], argv[0]);
     return 2;
   }
   if (const char* backend = std::getenv("BENCH_BACKEND")) plan.settings.backend = backend;
