@@ -50,6 +50,9 @@ const std::vector<ConfigKey>& config_schema() {
        "A key that some ranks have not announced for this long fails; 0: never."},
       {"failure.leave_timeout", "PUSHPULL_LEAVE_TIMEOUT", "", kDuration, "5s", "",
        "How long a rank that leaves waits for the others."},
+      {"failure.dump_signal", "PUSHPULL_DUMP_SIGNAL", "", kBool, "true", "",
+       "SIGUSR2, or pushpull dump, makes a rank print what it waits for, unless the script handles the "
+       "signal itself."},
       {"tuning.fusion_bytes", "PUSHPULL_FUSION_BYTES", "", kBytes, "4MiB", "0..16GiB",
        "How much one batch of keys carries."},
       {"tuning.chunk_bytes", "PUSHPULL_CHUNK_BYTES", "", kBytes, "256KiB", "1KiB..1GiB",

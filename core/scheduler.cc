@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <shared_mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,7 +40,45 @@ void complete(std::unique_ptr<Call> call, const Result<void>& result) {
   call->work->complete(result);
 }
 
+// A driver looks on for this long without news before it sleeps: longer than a rank's wake-up.
+constexpr auto kDrive = std::chrono::microseconds(60);
+// Longer than one look takes unless something else wants the processor, which others need more.
+constexpr auto kPreempted = std::chrono::microseconds(20);
+// After a vain look that many waits, doubled each time, only sleep.
+constexpr int kMaxSkipped = 64;
+constexpr auto kLinger = std::chrono::microseconds(200);
+// While a batch of more than this runs, the loop's thread answers those who wake it.
+constexpr size_t kWatchedBytes = 64u << 10;
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace
+
+// Outlives the scheduler where somebody keeps a work.
+class Scheduler::Driver final : public WorkDriver {
+ public:
+  explicit Driver(Scheduler& scheduler) : scheduler_(&scheduler) {}
+
+  void drive(const WorkState& work, Deadline deadline) override {
+    const std::shared_lock lock(mutex_);
+    if (scheduler_ != nullptr) scheduler_->drive(work, deadline);
+  }
+  // Waits for those who drive.
+  void detach() {
+    const std::unique_lock lock(mutex_);
+    scheduler_ = nullptr;
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  Scheduler* scheduler_;
+};
 
 Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, ControlLink& link,
                      std::shared_ptr<Logger> logger, Options options)
@@ -48,6 +87,7 @@ Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, Contro
       link_(link),
       logger_(std::move(logger)),
       options_(std::move(options)) {
+  if (options_.drive) driver_ = std::make_shared<Driver>(*this);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -58,6 +98,7 @@ Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, Contro
 
 Scheduler::~Scheduler() {
   fail_group(closed_error());
+  if (driver_) static_cast<Driver&>(*driver_).detach();
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -85,7 +126,7 @@ uint64_t Scheduler::reserve_locked(KeyEntry& e) {
   const uint64_t number = e.next_number++;
   Slot& slot = e.slots[number];
   slot.sequence = ++sequence_;
-  if (e.kind == CallKind::kBarrier && !slot.ended) barriers_.push_back({sequence_, open_calls_});
+  if (waits_for_earlier(e.kind) && !slot.ended) barriers_.push_back({sequence_, open_calls_});
   if (!slot.ended) ++open_calls_;
   return number;
 }
@@ -112,6 +153,16 @@ void Scheduler::submit(std::unique_ptr<Call> call) {
       } else {
         Slot& slot = found->second;
         slot.claimed = true;
+        if (!slot.ended && made_after_join(e, call->number)) {
+          constexpr char kReason[] = "it was made after join() and before all ranks had joined";
+          slot.ended = Error(ErrorCode::kInvalidArgument,
+                             fmt::format("{} of key '{}', call {}: {}", to_string(e.kind), e.key,
+                                         call->number, kReason));
+          outbox_.emplace_back(Withdraw{e.kind, e.key, call->number, kReason});
+          end_call(e, call->number);
+        } else if (e.kind == CallKind::kJoin) {
+          joining_ = slot.sequence;
+        }
         if (slot.ended) {
           error = slot.ended;
           if (found->first < e.next_announce) e.slots.erase(found);
@@ -146,6 +197,11 @@ void Scheduler::withdraw(CallKind kind, std::string_view key, uint64_t number,
   flush();
 }
 
+bool Scheduler::made_after_join(const KeyEntry& e, uint64_t number) const {
+  const auto found = e.slots.find(number);
+  return joining_ != 0 && found->second.sequence > joining_;
+}
+
 // Announces, in the order of their numbers, the calls of this key that are there.
 void Scheduler::announce_ready(KeyEntry& e) {
   for (;;) {
@@ -158,7 +214,7 @@ void Scheduler::announce_ready(KeyEntry& e) {
       continue;
     }
     if (!slot.call) return;
-    if (e.kind == CallKind::kBarrier) {
+    if (waits_for_earlier(e.kind)) {
       const auto waiting =
           std::find_if(barriers_.begin(), barriers_.end(),
                        [&](const Waiting& w) { return w.sequence == slot.sequence; });
@@ -186,14 +242,15 @@ void Scheduler::end_call(KeyEntry& e, uint64_t number) {
   if (found == e.slots.end() || found->second.sequence == 0) return;
   const uint64_t sequence = found->second.sequence;
   --open_calls_;
-  if (e.kind == CallKind::kBarrier)
+  if (sequence == joining_) joining_ = 0;
+  if (waits_for_earlier(e.kind))
     std::erase_if(barriers_, [&](const Waiting& w) { return w.sequence == sequence; });
   bool released = false;
   for (Waiting& w : barriers_)
     if (w.sequence > sequence && --w.earlier == 0) released = true;
   if (released)
-    for (auto& [key, barrier] : entries_[static_cast<size_t>(CallKind::kBarrier)])
-      announce_ready(*barrier);
+    for (const CallKind kind : {CallKind::kBarrier, CallKind::kJoin})
+      for (auto& [key, waiting] : entries_[static_cast<size_t>(kind)]) announce_ready(*waiting);
   if (open_calls_ == 0) changed_.notify_all();
 }
 
@@ -221,6 +278,7 @@ void Scheduler::receive(const ToRank& message) {
     return;
   }
   if (const auto* failed = std::get_if<Failed>(&message)) return on_failed(*failed);
+  if (const auto* stand_in = std::get_if<StandIn>(&message)) return on_stand_in(*stand_in);
   if (const auto* warning = std::get_if<Warning>(&message)) return logger_->warning(warning->message);
   if (const auto* aborted = std::get_if<Aborted>(&message)) {
     Error error(aborted->code, aborted->message);
@@ -230,6 +288,13 @@ void Scheduler::receive(const ToRank& message) {
                                : std::string());
     if (aborted->restartable) error.make_restartable();
     return fail_group(error);
+  }
+  if (const auto* explanation = std::get_if<Explanation>(&message)) {
+    std::unique_lock lock(mutex_);
+    const auto explained = explained_;
+    lock.unlock();
+    if (explained) explained(explanation->text);
+    return;
   }
   if (std::holds_alternative<Farewell>(message)) {
     std::lock_guard lock(mutex_);
@@ -243,7 +308,7 @@ void Scheduler::on_batch(const Batch& batch) {
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
-    RunnableBatch runnable{batch.number, batch.kind, {}};
+    RunnableBatch runnable{batch.number, batch.kind, {}, 0};
     runnable.pieces.reserve(batch.entries.size());
     for (const BatchEntry& piece : batch.entries) {
       const auto named = named_.find(piece.id);
@@ -261,11 +326,15 @@ void Scheduler::on_batch(const Batch& batch) {
       slot->call->last_piece |= piece.last;
       ++slot->call->open_pieces;
       runnable.pieces.push_back({slot->call.get(), piece.begin, piece.end, piece.last});
+      runnable.bytes += slot->call->count * size_of(slot->call->signature.dtype);
     }
-    if (problem.empty()) batches_.push_back(std::move(runnable));
+    if (problem.empty()) {
+      batches_.push_back(std::move(runnable));
+      waiting_batch_ = true;
+      if (!busy_ && drivers_ == 0) runnable_.notify_one();
+    }
   }
-  if (!problem.empty()) return fail_group(Error(ErrorCode::kAborted, problem));
-  runnable_.notify_one();
+  if (!problem.empty()) fail_group(Error(ErrorCode::kAborted, problem));
 }
 
 void Scheduler::on_failed(const Failed& failed) {
@@ -299,6 +368,32 @@ void Scheduler::on_failed(const Failed& failed) {
   flush();
   logger_->error(error.message());
   if (call) complete(std::move(call), fail(error));
+}
+
+// This rank has joined and the others go on: zeros take the place of the call that it did not make.
+void Scheduler::on_stand_in(const StandIn& stand_in) {
+  auto call = std::make_unique<Call>();
+  call->number = stand_in.call;
+  call->signature = stand_in.signature;
+  call->work = std::make_shared<WorkState>();
+  call->count = 1;
+  for (const int64_t d : stand_in.signature.shape) call->count *= static_cast<size_t>(d);
+  call->local_sum.resize(call->count * size_of(stand_in.signature.dtype));
+  call->ins.push_back(call->local_sum.data());
+  call->outs.push_back(call->local_sum.data());
+
+  std::lock_guard lock(mutex_);
+  const auto named = named_.find(stand_in.id);
+  if (failure_ || named == named_.end()) return;
+  KeyEntry& e = *named->second;
+  call->kind = e.kind;
+  call->key = e.key;
+  call->entry = &e;
+  Slot& slot = e.slots[stand_in.call];
+  slot = Slot{++sequence_, std::move(call), std::nullopt, true};
+  ++open_calls_;
+  e.next_number = std::max(e.next_number, stand_in.call + 1);
+  e.next_announce = std::max(e.next_announce, stand_in.call + 1);
 }
 
 void Scheduler::coordinator_lost(const std::string& why) {
@@ -372,10 +467,14 @@ void Scheduler::report_progress() {
 
 void Scheduler::run() {
   std::unique_lock lock(mutex_);
+  const auto wanted = [this] {
+    return stop_ || lingering_ || (!busy_ && (failure_ || (drivers_ == 0 && !batches_.empty())));
+  };
   for (;;) {
-    runnable_.wait(lock, [this] { return stop_ || failure_ || !batches_.empty(); });
-    if (failure_) {
-      // What was handed to this thread ends here, after the backend has let go of its memory.
+    runnable_.wait(lock, wanted);
+    if (!busy_ && failure_) {
+      // What was batched ends here, after the backend has let go of its memory.
+      stop_watching(lock);
       batches_.clear();
       auto calls = take_calls(true);
       const Error error = *failure_;
@@ -384,21 +483,107 @@ void Scheduler::run() {
       return;
     }
     if (stop_) return;
-    const RunnableBatch batch = std::move(batches_.front());
-    batches_.pop_front();
-    running_ = batch.number;
-    lock.unlock();
-    if (options_.batch_started) options_.batch_started(batch.number);
-    const auto result = run_batch(batch);
-    if (!result) settle(batch.number, result.error());
-    lock.lock();
-    if (result) finished_ = batch.number;
+    if (!busy_ && drivers_ == 0 && !batches_.empty()) {
+      run_front(lock);
+    } else if (lingering_) {
+      const auto until = linger_until_;
+      runnable_.wait_until(lock, until);
+      const auto now = Clock::now();
+      if (drivers_ > 0 && watching_) {
+        linger_until_ = now + kLinger;  // saves the last of them from waking this thread
+      } else if (now >= linger_until_) {
+        lingering_ = false;
+        if (drivers_ == 0) stop_watching(lock);
+      }
+    }
   }
 }
 
+// The lock is released while the batch runs.
+void Scheduler::run_front(std::unique_lock<std::mutex>& lock) {
+  const RunnableBatch batch = std::move(batches_.front());
+  batches_.pop_front();
+  waiting_batch_ = !batches_.empty();
+  running_ = batch.number;
+  busy_ = true;
+  if (batch.bytes > kWatchedBytes) stop_watching(lock);
+  lock.unlock();
+  if (options_.batch_started) options_.batch_started(batch.number);
+  const auto result = run_batch(batch);
+  if (!result) settle(batch.number, result.error());
+  lock.lock();
+  if (result) finished_ = batch.number;
+  busy_ = false;
+  if (failure_ || (!batches_.empty() && drivers_ == 0)) runnable_.notify_one();
+}
+
+// ---- threads that wait ----
+
+void Scheduler::drive(const WorkState& work, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (failure_) return;
+  if (skip_ > 0) {
+    --skip_;
+    return;
+  }
+  ++drivers_;
+  bool idle = false;
+  auto moved = Clock::now(), looked = moved;
+  while (!work.finished.load(std::memory_order_acquire) && !idle) {
+    if (!watching_ && !busy_ && !failure_) {
+      watching_ = true;
+      link_.watch(true);
+    }
+    lock.unlock();
+    while (!work.finished.load(std::memory_order_acquire)) {
+      if (link_.poll() || run_waiting_batch()) {
+        moved = looked = Clock::now();
+        break;
+      }
+      relax();
+      const auto before = std::exchange(looked, Clock::now());
+      if (looked - moved < kDrive && looked - before < kPreempted && looked < deadline) continue;
+      idle = true;
+      break;
+    }
+    lock.lock();
+  }
+  vain_ = idle ? std::min(2 * vain_ + 1, kMaxSkipped) : 0;
+  skip_ = vain_;
+  if (--drivers_ > 0) return;
+  if (idle || failure_) stop_watching(lock);
+  if (watching_) {
+    linger_until_ = Clock::now() + kLinger;
+    // It sleeps until then and looks again.
+    if (!std::exchange(lingering_, true)) runnable_.notify_one();
+  }
+  if (!batches_.empty() && !busy_ && drivers_ == 0) runnable_.notify_one();
+}
+
+bool Scheduler::run_waiting_batch() {
+  if (!waiting_batch_) return false;
+  std::unique_lock lock(mutex_);
+  if (busy_ || failure_ || batches_.empty()) return false;
+  run_front(lock);
+  return true;
+}
+
+// The lock is released meanwhile.
+void Scheduler::stop_watching(std::unique_lock<std::mutex>& lock) {
+  if (!std::exchange(watching_, false)) return;
+  link_.watch(false);
+  lock.unlock();
+  link_.drain();
+  lock.lock();
+}
+
 Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
-  if (batch.kind == CallKind::kBarrier) {
-    for (const Piece& piece : batch.pieces) piece_done(piece);
+  if (waits_for_earlier(batch.kind)) {
+    for (const Piece& piece : batch.pieces) {
+      if (batch.kind == CallKind::kJoin && !piece.call->outs.empty())
+        *static_cast<int*>(piece.call->outs.front()) = static_cast<int>(piece.begin);
+      piece_done(piece);
+    }
     return {};
   }
   std::vector<Part> parts;
@@ -421,7 +606,10 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
       in = call.local_sum.data();
     }
     index.push_back(i);
-    parts.push_back({in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end});
+    const int slices = group_.layout.slices();
+    const size_t slice = slices > 0 ? slice_length(call.count, slices) : 0;
+    parts.push_back(
+        {in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end, slice});
   }
   if (parts.empty()) return {};
   const PartDone done = [&](size_t i) { piece_done(batch.pieces[index[i]]); };
@@ -465,6 +653,11 @@ void Scheduler::settle(uint64_t batch, const Error& error) {
   }
   lock.unlock();
   fail_group(error);
+}
+
+void Scheduler::when_explained(std::function<void(const std::string&)> f) {
+  std::lock_guard lock(mutex_);
+  explained_ = std::move(f);
 }
 
 std::string Scheduler::dump() const {

@@ -1,7 +1,12 @@
 // A rank's half of the agreement: keeps its calls, announces them, runs the batches that the
 // coordinator cuts, and ends every call exactly once.
+//
+// Batches are run by one thread at a time: the data thread, or a thread that waits for a work (who
+// waits, drives). The latter also polls the link, so that where ranks share memory a small call on
+// an idle group passes through no other thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -56,8 +61,11 @@ class Scheduler {
     Duration leave_timeout = std::chrono::seconds(5);
     // How long a data-plane error waits for the coordinator's word.
     Duration verdict_wait = std::chrono::milliseconds(1500);
-    // Rank 0: the data thread starts a batch.
+    // Rank 0: a batch starts.
     std::function<void(uint64_t)> batch_started;
+    // Whether threads that wait may drive: where the link has something to poll, and every rank of
+    // this host has a core.
+    bool drive = false;
   };
 
   Scheduler(Group group, std::unique_ptr<Collective> collective, ControlLink& link,
@@ -65,9 +73,13 @@ class Scheduler {
   // Fails what is left and joins the data thread. No message may arrive any more.
   ~Scheduler();
 
+  // A call that is made after a join was and before all ranks have joined fails, on every rank.
   uint64_t reserve(CallKind kind, std::string_view key);
   void submit(std::unique_ptr<Call> call);
   void withdraw(CallKind kind, std::string_view key, uint64_t number, std::string_view reason);
+
+  // For the works of submitted calls; null where waiting threads only wait.
+  const std::shared_ptr<WorkDriver>& driver() const { return driver_; }
 
   // From the link.
   void receive(const ToRank& message);
@@ -83,6 +95,8 @@ class Scheduler {
   void report_progress();
 
   std::string dump() const;
+  // What is done with the coordinator's answers to Explain. Set once.
+  void when_explained(std::function<void(const std::string&)> f);
   // In the child of a fork: forgets the data thread.
   void abandon();
 
@@ -96,6 +110,7 @@ class Scheduler {
     uint64_t number;
     CallKind kind;
     std::vector<Piece> pieces;
+    size_t bytes;
   };
 
   KeyEntry& entry(CallKind kind, std::string_view key);
@@ -105,12 +120,19 @@ class Scheduler {
   void end_call(KeyEntry& entry, uint64_t number);
   void on_batch(const Batch& batch);
   void on_failed(const Failed& failed);
+  void on_stand_in(const StandIn& stand_in);
+  bool made_after_join(const KeyEntry& entry, uint64_t number) const;
   std::vector<std::unique_ptr<Call>> take_calls(bool batched);
   // An orderly end has nothing under way that the backend would have to drop.
   void end_group(const Error& error, bool orderly);
   void flush();
 
+  class Driver;
   void run();
+  void run_front(std::unique_lock<std::mutex>& lock);
+  void drive(const WorkState& work, Deadline deadline);
+  bool run_waiting_batch();
+  void stop_watching(std::unique_lock<std::mutex>& lock);
   Result<void> run_batch(const RunnableBatch& batch);
   void piece_done(const Piece& piece);
   void settle(uint64_t batch, const Error& error);
@@ -122,11 +144,21 @@ class Scheduler {
   const Options options_;
 
   mutable std::mutex mutex_;
-  std::condition_variable runnable_;  // data thread: a batch, a failure or the end
+  std::condition_variable runnable_;  // data thread: a batch, a failure, a watch to end, or the end
   std::condition_variable changed_;   // leave(), settle(): calls ended, farewell, failure
-  std::unordered_map<std::string, std::unique_ptr<KeyEntry>> entries_[3];
+  std::unordered_map<std::string, std::unique_ptr<KeyEntry>> entries_[kNumCallKinds];
   std::unordered_map<uint32_t, KeyEntry*> named_;
   std::deque<RunnableBatch> batches_;
+  std::atomic<bool> waiting_batch_ = false;  // batches_ is not empty, for a look without the lock
+  bool busy_ = false;                        // some thread runs a batch
+  int drivers_ = 0;                          // threads in drive()
+  int vain_ = 0;                             // how many waits only sleep after a vain look,
+  int skip_ = 0;                             // and how many still do
+  // The link is watched for a while after the last driver has gone, since another call often
+  // follows soon. The data thread sees to the end of it.
+  bool watching_ = false;
+  bool lingering_ = false;
+  Clock::time_point linger_until_{};
   std::vector<FromRank> outbox_;
   bool sending_ = false;
   uint32_t definitions_ = 0;
@@ -136,10 +168,13 @@ class Scheduler {
     uint64_t sequence;  // of a barrier
     size_t earlier;     // calls reserved before it that are still open
   };
-  std::deque<Waiting> barriers_;
+  std::deque<Waiting> barriers_;      // and joins
+  uint64_t joining_ = 0;              // sequence of the join that goes on; 0: none
   uint64_t running_ = 0, finished_ = 0, reported_ = 0;
   std::optional<Error> failure_;
+  std::function<void(const std::string&)> explained_;
   bool leaving_ = false, farewell_ = false, stop_ = false;
+  std::shared_ptr<WorkDriver> driver_;
   std::thread thread_;
 };
 

@@ -12,6 +12,7 @@ void WorkState::complete(const Result<void>& result) {
     std::lock_guard lock(mutex);
     if (outcome) return;
     outcome = result;
+    finished.store(true, std::memory_order_release);
     call = std::exchange(callback, nullptr);
   }
   changed.notify_all();
@@ -19,6 +20,8 @@ void WorkState::complete(const Result<void>& result) {
 }
 
 Result<void> Work::wait(Deadline deadline) {
+  if (state_->driver && !state_->finished.load(std::memory_order_acquire))
+    state_->driver->drive(*state_, deadline);
   std::unique_lock lock(state_->mutex);
   const auto done = [this] { return state_->outcome.has_value(); };
   if (deadline == never()) {

@@ -97,36 +97,4 @@ Result<Attempt> Attempt::prepare(const Config& config, const std::string& config
   return attempt;
 }
 
-std::string command_folder() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-}
-
-int start_job(const Config& config, const std::vector<std::string>& command,
-              const StartOptions& options) {
-  const auto prepare = [&] {
-    auto attempt = Attempt::prepare(config, options.config_file, command, options.tagged);
-    if (!attempt) fmt::print(stderr, "pushpull: error: {}\n", attempt.error().message());
-    return attempt;
-  };
-  const auto first = prepare();
-  if (!first) return kExitUsage;
-  if (options.dry_run || !first->plan().script.empty()) {
-    fmt::print("{}", describe(first->plan(), whole_environment()));
-    return 0;
-  }
-  return run_watched([&](int alive) {
-    JobEnd end = run_job(first->plan(), alive);
-    const int most = first->plan().restarts;
-    for (int restart = 1; restart <= most && end.restart_may_help; ++restart) {
-      fmt::print(stderr, "pushpull: starting the job again ({} of at most {} times)\n", restart,
-                 most);
-      const auto next = prepare();
-      if (!next) break;
-      end = run_job(next->plan(), alive);
-    }
-    return end.code;
-  });
-}
-
 }  // namespace pushpull::launcher

@@ -25,6 +25,7 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_run_command();
 std::unique_ptr<Command> make_config_command();
+std::unique_ptr<Command> make_dump_command();
 std::unique_ptr<Command> make_check_command();
 std::unique_ptr<Command> make_completion_command();
 std::unique_ptr<Command> make_man_command();

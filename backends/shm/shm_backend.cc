@@ -23,7 +23,19 @@ class ShmBackend final : public Backend {
                                               Deadline deadline) override {
     auto segment = share_memory(group, settings.shm_chunk_bytes, deadline);
     if (!segment) return fail(segment.error());
-    return make_shm_collective(std::move(*segment), group, settings);
+    std::shared_ptr<Segment> shared = std::move(*segment);
+    give_to_control(group, shared);
+    return make_shm_collective(std::move(shared), group, settings);
+  }
+ private:
+  static void give_to_control(const Group& group, const std::shared_ptr<Segment>& segment) {
+    if (!group.shares) return;
+    const auto give = [&](int other) {
+      group.shares(group.members[0].rank, group.members[static_cast<size_t>(other)].rank,
+                   segment->pair(other), segment);
+    };
+    if (group.rank != 0) return give(group.rank);
+    for (int other = 1; other < group.size(); ++other) give(other);
   }
 };
 

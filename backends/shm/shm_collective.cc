@@ -37,7 +37,7 @@ Piece cut(const Piece& piece, Range range, size_t width) {
 
 class ShmCollective final : public Collective {
  public:
-  ShmCollective(std::unique_ptr<Segment> segment, const Group& group, Duration patience)
+  ShmCollective(std::shared_ptr<const Segment> segment, const Group& group, Duration patience)
       : segment_(std::move(segment)),
         rank_(group.rank),
         size_(group.size()),
@@ -173,7 +173,7 @@ class ShmCollective final : public Collective {
   bool put_source(size_t c);
   bool take_source(size_t c, int root);
 
-  const std::unique_ptr<Segment> segment_;
+  const std::shared_ptr<const Segment> segment_;
   const int rank_;
   const int size_;
   Signals signals_;
@@ -315,7 +315,7 @@ Result<void> ShmCollective::barrier() {
 
 }  // namespace
 
-std::unique_ptr<Collective> make_shm_collective(std::unique_ptr<Segment> segment, const Group& group,
+std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const Segment> segment, const Group& group,
                                                 const Settings& settings) {
   return std::make_unique<ShmCollective>(std::move(segment), group, settings.stall_timeout);
 }

@@ -27,7 +27,7 @@
 namespace pushpull {
 
 // Calls may follow at once.
-std::unique_ptr<Collective> make_shm_collective(std::unique_ptr<Segment> segment, const Group& group,
+std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const Segment> segment, const Group& group,
                                                 const Settings& settings);
 
 }  // namespace pushpull

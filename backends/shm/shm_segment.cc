@@ -19,7 +19,8 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 size_t head_bytes(int ranks) {
-  return round_up(sizeof(SegmentHeader) + static_cast<size_t>(ranks) * sizeof(RankSignals), kPage);
+  const auto n = static_cast<size_t>(ranks);
+  return round_up(sizeof(SegmentHeader) + n * sizeof(RankSignals) + (n - 1) * kPairBytes, kPage);
 }
 
 size_t segment_bytes(int ranks, size_t chunk_bytes) {

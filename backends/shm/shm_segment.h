@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "core/group.h"
 #include "core/net/socket.h"
 
 namespace pushpull {
@@ -61,6 +62,10 @@ class Segment {
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(start_); }
   RankSignals& signals(int rank) const {
     return reinterpret_cast<RankSignals*>(start_ + sizeof(SegmentHeader))[rank];
+  }
+  // kPairBytes of rank 0 and another rank, for nothing of ours.
+  std::byte* pair(int rank) const {
+    return reinterpret_cast<std::byte*>(&signals(ranks_)) + static_cast<size_t>(rank - 1) * kPairBytes;
   }
   // Where rank `rank` puts chunk number `chunk`: chunk_bytes() bytes, page aligned if they are pages.
   char* slot(int rank, uint64_t chunk) const {

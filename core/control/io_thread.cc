@@ -58,6 +58,15 @@ void IoThread::every(Duration period, std::function<void()> f) {
   asio::post(state_->context, [repeating] { repeating->arm(); });
 }
 
+void IoThread::after(Duration delay, std::function<void()> f) {
+  auto timer = std::make_shared<asio::steady_timer>(state_->context, delay);
+  asio::post(state_->context, [timer, f = std::move(f)] {
+    timer->async_wait([timer, f](const asio::error_code& error) {
+      if (!error) f();
+    });
+  });
+}
+
 void IoThread::stop() {
   state_->context.stop();
   if (state_->thread.joinable()) state_->thread.join();

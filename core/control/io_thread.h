@@ -24,6 +24,8 @@ class IoThread {
   void post(std::function<void()> f);
   // Runs `f` on the loop's thread every `period`, until stop().
   void every(Duration period, std::function<void()> f);
+  // Runs `f` on the loop's thread once, after `delay`.
+  void after(Duration delay, std::function<void()> f);
   // Must not be called on the loop's own thread.
   void stop();
   // In the child of a fork, where the thread does not exist: lets go without joining.

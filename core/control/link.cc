@@ -9,6 +9,15 @@
 namespace pushpull {
 namespace {
 
+constexpr auto kRetry = std::chrono::milliseconds(1);
+
+// Also what wakes a reader of the shared mailbox.
+std::string heartbeat_frame() {
+  std::string frame;
+  encode(FromRank(Heartbeat{}), &frame);
+  return frame;
+}
+
 // What the loop's handlers share; outlives the link only while one of them runs.
 struct SocketLinkState {
   std::shared_ptr<Connection> connection;
@@ -19,6 +28,12 @@ struct SocketLinkState {
   ControlLink::Receiver receiver;
   bool open = true;
   bool verdict = false;  // an Aborted or Farewell came: the end of the connection is no news
+
+  // Set once; the pointers are published by `shared`.
+  std::unique_ptr<MailboxReader> reader;
+  std::unique_ptr<MailboxWriter> writer;
+  std::atomic<bool> shared = false;
+  std::atomic<bool> retrying = false;
 
   // Only on the loop's thread.
   Clock::time_point heard = Clock::now();
@@ -37,17 +52,46 @@ struct SocketLinkState {
     open = false;
   }
 
-  Result<size_t> take(std::string_view bytes) {
+  // Whatever comes over the connection came after what is in the mailbox.
+  Result<size_t> hear(std::string_view bytes) {
     heard = Clock::now();
+    if (shared.load(std::memory_order_acquire))
+      if (auto drained = reader->drain(); !drained) return pushpull::fail(drained.error());
+    return take(bytes);
+  }
+
+  Result<size_t> take(std::string_view bytes) {
     size_t used = 0;
     while (used < bytes.size()) {
       auto decoded = decode_to_rank(bytes.substr(used));
-      if (!decoded) return fail(decoded.error());
+      if (!decoded) return pushpull::fail(decoded.error());
       if (!*decoded) break;
       used += (*decoded)->bytes;
       deliver((*decoded)->message);
     }
     return used;
+  }
+
+  bool poll() {
+    if (!shared.load(std::memory_order_acquire)) return false;
+    const auto drained = reader->try_drain();
+    if (!drained) fail(drained.error().message());
+    return !drained || *drained;
+  }
+
+  void drain() {
+    if (!shared.load(std::memory_order_acquire)) return;
+    if (const auto drained = reader->drain(); !drained) fail(drained.error().message());
+  }
+
+  void fail(const std::string& why) {
+    connection->close();
+    lost(why);
+  }
+
+  void ended(const std::string& why) {
+    if (shared.load(std::memory_order_acquire)) (void)reader->drain();
+    lost(why);
   }
 
   void beat() {
@@ -56,14 +100,11 @@ struct SocketLinkState {
     if (now - last_check > limit) heard = now;
     last_check = now;
     if (now - heard > limit) {
-      connection->close();
-      lost(fmt::format("nothing was heard from it for {:.0f} s",
+      fail(fmt::format("nothing was heard from it for {:.0f} s",
                        std::chrono::duration<double>(limit).count()));
       return;
     }
-    std::string frame;
-    encode(FromRank(Heartbeat{}), &frame);
-    connection->send(frame);
+    connection->send(heartbeat_frame());
   }
 };
 
@@ -83,10 +124,10 @@ class SocketLink final : public ControlLink {
     state_->connection->start(
         [weak](std::string_view bytes) -> Result<size_t> {
           const auto live = weak.lock();
-          return live ? live->take(bytes) : bytes.size();
+          return live ? live->hear(bytes) : bytes.size();
         },
         [weak](const std::string& why) {
-          if (const auto live = weak.lock()) live->lost(why);
+          if (const auto live = weak.lock()) live->ended(why);
         });
     io_.every(state_->limit / 4, [weak] {
       const auto live = weak.lock();
@@ -97,8 +138,31 @@ class SocketLink final : public ControlLink {
   void send(std::span<const FromRank> messages) override {
     std::string frames;
     for (const FromRank& m : messages) encode(m, &frames);
-    state_->connection->send(frames);
+    if (state_->shared.load(std::memory_order_acquire)) {
+      write(io_, state_, frames);
+    } else {
+      state_->connection->send(frames);
+    }
   }
+
+  void share(int, const MailboxPair& pair) override {
+    const std::weak_ptr weak = state_;
+    const auto take = [state = state_.get()](std::string_view bytes) { return state->take(bytes); };
+    state_->reader = std::make_unique<MailboxReader>(*pair.in, pair.owner, take);
+    state_->writer = std::make_unique<MailboxWriter>(*pair.out, pair.owner);
+    state_->shared.store(true, std::memory_order_release);
+    // What came before this rank looked for it.
+    io_.post([weak] {
+      if (const auto live = weak.lock()) live->drain();
+    });
+  }
+
+  bool poll() override { return state_->poll(); }
+
+  void watch(bool on) override {
+    if (state_->shared.load(std::memory_order_acquire)) state_->reader->watch(on);
+  }
+  void drain() override { state_->drain(); }
 
   void close() override {
     {
@@ -111,6 +175,20 @@ class SocketLink final : public ControlLink {
   int fd() const override { return state_->connection->closed() ? -1 : state_->connection->fd(); }
 
  private:
+  static void write(IoThread& io, const std::shared_ptr<SocketLinkState>& state,
+                    std::string_view frames) {
+    const auto after = state->writer->write(frames);
+    if (after.wake) state->connection->send(heartbeat_frame());
+    if (after.stuck) return state->fail("it stopped reading");
+    if (!after.retry || state->retrying.exchange(true)) return;
+    io.after(kRetry, [&io, weak = std::weak_ptr(state)] {
+      const auto live = weak.lock();
+      if (!live) return;
+      live->retrying = false;
+      write(io, live, {});
+    });
+  }
+
   IoThread& io_;
   std::shared_ptr<SocketLinkState> state_;
 };

@@ -8,6 +8,7 @@
 
 #include "core/control/connection.h"
 #include "core/control/io_thread.h"
+#include "core/control/mailbox.h"
 #include "core/control/messages.h"
 #include "core/deadline.h"
 #include "core/net/socket.h"
@@ -28,6 +29,18 @@ class ControlLink {
   virtual void start(Receiver receiver) = 0;
   // Any thread; keeps the order of one caller's messages; does not block.
   virtual void send(std::span<const FromRank> messages) = 0;
+  // Before any call of this rank: what this rank and `rank` have to say to each other goes through
+  // memory that they share from here on. The coordinator's own link shares with each other rank,
+  // theirs with rank 0.
+  virtual void share(int rank, const MailboxPair& pair) = 0;
+  // For threads that wait: receives what has come through shared memory. True where there was
+  // something. Any thread.
+  virtual bool poll() = 0;
+  // Between watch(true) and watch(false) some thread of this process calls poll() all the time, and
+  // nobody has to wake the loop's thread. After watch(false) follows a drain(), which receives what
+  // came just before. Any thread, one at a time; watch() calls nobody back.
+  virtual void watch(bool on) = 0;
+  virtual void drain() = 0;
   // Nothing is received afterwards. Any thread.
   virtual void close() = 0;
   // -1 where there is no descriptor. For a fork's child.

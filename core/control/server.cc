@@ -5,11 +5,21 @@
 
 #include <fmt/format.h>
 
+#include "core/agreement.h"
+
 namespace pushpull {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kVerdictDrain = std::chrono::seconds(2);
+constexpr auto kRetry = std::chrono::milliseconds(1);
+
+// Also what wakes a reader of a shared mailbox.
+std::string heartbeat_frame() {
+  std::string frame;
+  encode(ToRank(CoordinatorHeartbeat{}), &frame);
+  return frame;
+}
 
 }  // namespace
 
@@ -43,15 +53,23 @@ class LocalLink final : public ControlLink {
     });
   }
 
+  void share(int rank, const MailboxPair& pair) override { server_.share(rank, pair); }
+  bool poll() override { return server_.poll(); }
+  void watch(bool on) override { server_.watch(on); }
+  void drain() override { server_.drain(); }
   int fd() const override { return -1; }
 
  private:
   ControlServer& server_;
 };
 
-ControlServer::ControlServer(CoordinatorOptions options, IoThread& io,
+ControlServer::ControlServer(CoordinatorOptions options, std::string settings, IoThread& io,
                              std::shared_ptr<Logger> logger)
-    : io_(io), logger_(std::move(logger)), coordinator_(std::move(options), *this) {
+    : io_(io),
+      logger_(std::move(logger)),
+      settings_(std::move(settings)),
+      coordinator_(options, *this),
+      reader_of_(static_cast<size_t>(options.size)) {
   io_.every(kTick, [this, alive = std::weak_ptr(alive_)] {
     if (!alive.lock()) return;
     handle([](Coordinator& c) {
@@ -99,8 +117,8 @@ void ControlServer::send(int rank, const ToRank& message) {
   encode(message, &frame);
   const auto found = peers_.find(rank);
   if (found == peers_.end()) return;
-  queue(found->second, frame, std::holds_alternative<Aborted>(message) ||
-                                  std::holds_alternative<Farewell>(message));
+  queue(rank, found->second, frame, std::holds_alternative<Aborted>(message) ||
+                                        std::holds_alternative<Farewell>(message));
 }
 
 void ControlServer::send_all(const ToRank& message) {
@@ -108,40 +126,128 @@ void ControlServer::send_all(const ToRank& message) {
   std::string frame;
   encode(message, &frame);
   const bool last = std::holds_alternative<Aborted>(message);
-  for (auto& [rank, peer] : peers_) queue(peer, frame, last);
+  for (auto& [rank, peer] : peers_) queue(rank, peer, frame, last);
 }
 
-void ControlServer::queue(Peer& peer, std::string_view frame, bool last) {
+void ControlServer::queue(int rank, Peer& peer, std::string_view frame, bool last) {
   if (!peer.connection) return;
-  peer.outgoing.append(frame);
-  if (!last) return;
-  peer.connection->send(std::exchange(peer.outgoing, {}));
+  if (!last) {
+    if (peer.outgoing.empty()) waiting_.push_back(rank);
+    peer.outgoing.append(frame);
+    return;
+  }
+  if (!peer.outgoing.empty()) flush(rank, peer, std::exchange(peer.outgoing, {}));
+  // Over the connection always, since it ends with this.
+  peer.connection->send(frame);
   peer.connection->finish(kVerdictDrain);
 }
 
 void ControlServer::flush_peers() {
-  for (auto& [rank, peer] : peers_) {
-    if (peer.outgoing.empty() || !peer.connection) continue;
-    peer.connection->send(peer.outgoing);
+  for (int rank : waiting_) {
+    Peer& peer = peers_[rank];
+    if (!peer.outgoing.empty()) flush(rank, peer, peer.outgoing);
     peer.outgoing.clear();
   }
+  waiting_.clear();
+}
+
+void ControlServer::flush(int rank, Peer& peer, std::string_view frames) {
+  if (!peer.writer) return peer.connection->send(frames);
+  const auto after = peer.writer->write(frames);
+  if (after.wake) peer.connection->send(heartbeat_frame());
+  if (after.stuck)
+    io_.post([this, rank, alive = std::weak_ptr(alive_)] {
+      if (alive.lock()) lose(rank, "it stopped reading");
+    });
+  if (!after.retry || std::exchange(retrying_, true)) return;
+  io_.after(kRetry, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.lock()) return;
+    std::lock_guard lock(mutex_);
+    retrying_ = false;
+    for (auto& [r, other] : peers_)
+      if (other.writer) flush(r, other, {});
+  });
+}
+
+// ---- memory shared with ranks of this host ----
+
+void ControlServer::share(int rank, const MailboxPair& pair) {
+  auto reader = std::make_unique<MailboxReader>(
+      *pair.in, pair.owner, [this, rank](std::string_view bytes) { return take(rank, bytes); });
+  MailboxReader* const found = reader.get();
+  readers_.emplace_back(rank, std::move(reader));
+  {
+    std::lock_guard lock(mutex_);
+    peers_[rank].writer = std::make_unique<MailboxWriter>(*pair.out, pair.owner);
+  }
+  reader_of_[static_cast<size_t>(rank)].store(found, std::memory_order_release);
+  // What came before this rank looked for it.
+  io_.post([this, rank, found, alive = std::weak_ptr(alive_)] {
+    if (alive.lock()) drain(found, rank);
+  });
+}
+
+bool ControlServer::poll() {
+  bool any = false;
+  for (auto& [rank, reader] : readers_) {
+    const auto drained = reader->try_drain();
+    if (!drained) lose(rank, drained.error().message());
+    any = any || !drained || *drained;
+  }
+  return any;
+}
+
+void ControlServer::watch(bool on) {
+  for (auto& [rank, reader] : readers_) reader->watch(on);
+}
+
+void ControlServer::drain() {
+  for (auto& [rank, reader] : readers_) drain(reader.get(), rank);
+}
+
+void ControlServer::drain(MailboxReader* reader, int rank) {
+  if (!reader) return;
+  if (const auto drained = reader->drain(); !drained) lose(rank, drained.error().message());
+}
+
+void ControlServer::lose(int rank, const std::string& why) {
+  handle([&](Coordinator& c) {
+    peers_[rank].connection->close();
+    c.disconnected(rank, why, Clock::now());
+  });
 }
 
 Result<void> ControlServer::check(const Hello& hello) {
-  auto member = decode_member(hello.detail);
-  if (!member) return fail(member.error());
+  auto joining = decode_joining(hello.detail);
+  if (!joining) return fail(joining.error());
+  joining->member.rank = hello.rank;
+  if (auto free = check_free(hello, joining->member); !free) return free;
+  Member leader;
+  {
+    std::lock_guard lock(mutex_);
+    leader = coordinator_.members()[0];
+  }
+  const auto differs = disagreement(leader, settings_, joining->member, joining->settings);
+  if (!differs) return {};
+  abort(*differs);
+  return fail(*differs);
+}
+
+// Whether the rank is still to come, and nobody else's.
+Result<void> ControlServer::check_free(const Hello& hello, const Member& member) {
   std::lock_guard lock(mutex_);
-  if (coordinator_.aborted() || coordinator_.all_joined())
+  if (const auto verdict = coordinator_.verdict()) return fail(*verdict);
+  if (coordinator_.all_joined())
     return fail(ErrorCode::kUnavailable,
                 fmt::format("run {} of job '{}' takes no more ranks", hello.run, hello.job));
   const auto found = peers_.find(hello.rank);
   if (hello.rank == 0 || (found != peers_.end() && !found->second.connection->closed())) {
     for (const Member& m : coordinator_.members()) {
       if (m.rank != hello.rank) continue;
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("rank {} is claimed twice: by pid {} on {} and by pid {} on {}; give every "
-                              "process its own PUSHPULL_RANK",
-                              hello.rank, m.pid, m.host, member->pid, member->host));
+      refused_ = fmt::format("rank {} is claimed twice: by pid {} on {} and by pid {} on {}; give every "
+                             "process its own PUSHPULL_RANK",
+                             hello.rank, m.pid, m.host, member.pid, member.host);
+      return fail(ErrorCode::kInvalidArgument, refused_);
     }
   }
   return {};
@@ -149,13 +255,14 @@ Result<void> ControlServer::check(const Hello& hello) {
 
 void ControlServer::accepted(const Hello& hello, Socket socket) {
   const int rank = hello.rank;
-  auto member = decode_member(hello.detail);
-  if (!member) return;
+  auto joining = decode_joining(hello.detail);
+  if (!joining) return;
+  Member* const member = &joining->member;
   auto connection = Connection::create(io_, std::move(socket));
   handle([&](Coordinator& c) {
     const auto old = peers_.find(rank);
     if (old != peers_.end() && !old->second.connection->closed()) return;
-    peers_[rank] = Peer{connection, {}};
+    peers_[rank] = Peer{connection, {}, nullptr};
     member->rank = rank;
     if (auto joined = c.join(*member, Clock::now()); !joined) {
       logger_->warning(joined.error().message());
@@ -167,12 +274,19 @@ void ControlServer::accepted(const Hello& hello, Socket socket) {
   connection->start(
       [this, rank, alive = std::weak_ptr(alive_)](std::string_view bytes) -> Result<size_t> {
         if (!alive.lock()) return bytes.size();
-        return take(rank, bytes);
+        return hear(rank, bytes);
       },
       [this, rank, alive = std::weak_ptr(alive_)](const std::string& why) {
         if (!alive.lock()) return;
+        drain(reader_of_[static_cast<size_t>(rank)].load(std::memory_order_acquire), rank);
         handle([&](Coordinator& c) { c.disconnected(rank, why, Clock::now()); });
       });
+}
+
+// Whatever comes over the connection came after what is in the mailbox.
+Result<size_t> ControlServer::hear(int rank, std::string_view bytes) {
+  drain(reader_of_[static_cast<size_t>(rank)].load(std::memory_order_acquire), rank);
+  return take(rank, bytes);
 }
 
 Result<size_t> ControlServer::take(int rank, std::string_view bytes) {
@@ -222,7 +336,7 @@ bool ControlServer::all_joined() const {
 
 std::string ControlServer::joined_so_far() const {
   std::lock_guard lock(mutex_);
-  return coordinator_.joined_so_far();
+  return coordinator_.joined_so_far() + (refused_.empty() ? "" : " (" + refused_ + ")");
 }
 
 void ControlServer::abort(const Error& reason) {

@@ -1,6 +1,7 @@
 // Rank 0's end of the control plane: the coordinator behind sockets.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -8,12 +9,14 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/control/connection.h"
 #include "core/control/coordinator.h"
 #include "core/control/io_thread.h"
 #include "core/control/link.h"
+#include "core/control/mailbox.h"
 #include "core/log.h"
 #include "core/net/hello.h"
 #include "core/net/socket.h"
@@ -25,10 +28,13 @@ namespace pushpull {
 // back while it is.
 class ControlServer : private Coordinator::Output {
  public:
-  ControlServer(CoordinatorOptions options, IoThread& io, std::shared_ptr<Logger> logger);
+  // `settings`: this rank's, which every rank that joins must share (core/agreement.h).
+  ControlServer(CoordinatorOptions options, std::string settings, IoThread& io,
+                std::shared_ptr<Logger> logger);
   ~ControlServer();
 
-  // The Acceptor's judge and sink for Purpose::kControl. The hello's detail is a Member.
+  // The Acceptor's judge and sink for Purpose::kControl. The hello's detail is a Joining; one with other
+  // settings ends the group, so that all ranks hear why.
   [[nodiscard]] Result<void> check(const Hello& hello);
   void accepted(const Hello& hello, Socket socket);
 
@@ -53,28 +59,49 @@ class ControlServer : private Coordinator::Output {
   struct Peer {
     std::shared_ptr<Connection> connection;
     std::string outgoing;  // frames of the event that is being handled
+    std::unique_ptr<MailboxWriter> writer;  // where this rank shares memory with rank 0
   };
 
+  Result<void> check_free(const Hello& hello, const Member& member);
   void send(int rank, const ToRank& message) override;
   void send_all(const ToRank& message) override;
-  void queue(Peer& peer, std::string_view frame, bool last);
+  void queue(int rank, Peer& peer, std::string_view frame, bool last);
 
   template <class F>
   void handle(F&& event);
   void flush_peers();
+  void flush(int rank, Peer& peer, std::string_view frames);
   Result<size_t> take(int rank, std::string_view bytes);
+  Result<size_t> hear(int rank, std::string_view bytes);
+
+  void lose(int rank, const std::string& why);
+
+  // For LocalLink.
+  void share(int rank, const MailboxPair& pair);
+  bool poll();
+  void watch(bool on);
+  void drain();
+  void drain(MailboxReader* reader, int rank);
 
   IoThread& io_;
   std::shared_ptr<Logger> logger_;
+  const std::string settings_;
+  std::string refused_;  // why a rank may not join, the last one
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Coordinator coordinator_;
   std::map<int, Peer> peers_;  // by rank; ended ones stay until the end
+  std::vector<int> waiting_;   // ranks with something in `outgoing`
+  bool retrying_ = false;      // a mailbox is full
   std::vector<int> finished_;  // ranks whose connection ends after this event
   std::deque<ToRank> for_local_;
   bool delivering_ = false;
   std::thread::id deliverer_;
   std::shared_ptr<ControlLink::Receiver> local_;
+  // Of the ranks that share memory with this one. The list is complete before anybody polls; the
+  // loop looks a rank's up in the table.
+  std::vector<std::pair<int, std::unique_ptr<MailboxReader>>> readers_;
+  std::vector<std::atomic<MailboxReader*>> reader_of_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

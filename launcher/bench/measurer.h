@@ -34,8 +34,8 @@ class Measurer {
  public:
   virtual ~Measurer() = default;
   virtual const BenchGroup& group() const = 0;
-  // The case is one of the options' and comes next in their order, on all ranks. A wrong value is no error,
-  // but is told on stderr by each rank that found one.
+  // The case is one of the options' and comes next in their order, on all ranks. A wrong value is
+  // no error, but is told on stderr by each rank that found one.
   [[nodiscard]] virtual Result<Measurement> measure(const BenchCase& bench_case,
                                                     const BenchProgress& progress) = 0;
   // After the last case.
@@ -45,8 +45,8 @@ class Measurer {
 // Through core's KVStore in this process.
 [[nodiscard]] Result<std::unique_ptr<Measurer>> make_store_measurer(const BenchOptions& options,
                                                                     const Config& config);
-// Through MXNet in a child process, a Python that has pushpull and mxnet. `folder`: of the pushpull command,
-// where that Python is looked for first. `environment`: for the child. Main thread only.
+// Through MXNet in a child process, a Python that has pushpull and mxnet. `folder`: of the pushpull
+// command, where that Python is looked for first. `environment`: for the child. Main thread only.
 [[nodiscard]] Result<std::unique_ptr<Measurer>> make_mxnet_measurer(
     const BenchOptions& options, const std::string& folder,
     const std::vector<std::string>& environment);

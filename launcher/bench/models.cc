@@ -49,14 +49,16 @@ Result<std::vector<size_t>> read_model(const std::string& model, const std::stri
   std::ifstream file(path);
   if (!file) {
     if (is_path) {
-      return invalid(fmt::format("flag --model: cannot read {}: {}", in_quotes(model), errno_text(errno)));
+      return invalid(
+          fmt::format("flag --model: cannot read {}: {}", in_quotes(model), errno_text(errno)));
     }
     const auto known = names_in(folder);
     const std::string near = nearest_name(model, known);
-    return invalid(fmt::format("flag --model: unknown model {}; known are {}{}; or give a file with one "
-                               "number of elements per line",
-                               in_quotes(model), fmt::join(known, ", "),
-                               near.empty() ? "" : "; did you mean '" + near + "'?"));
+    return invalid(
+        fmt::format("flag --model: unknown model {}; known are {}{}; or give a file with one "
+                    "number of elements per line",
+                    in_quotes(model), fmt::join(known, ", "),
+                    near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   std::vector<size_t> counts;
   size_t number = 0;
@@ -70,7 +72,8 @@ Result<std::vector<size_t>> read_model(const std::string& model, const std::stri
     }
     counts.push_back(static_cast<size_t>(*count));
   }
-  if (counts.empty()) return invalid(fmt::format("flag --model: {} lists no tensors", in_quotes(path)));
+  if (counts.empty())
+    return invalid(fmt::format("flag --model: {} lists no tensors", in_quotes(path)));
   return counts;
 }
 

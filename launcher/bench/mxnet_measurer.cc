@@ -98,7 +98,8 @@ class MxnetMeasurer : public Measurer {
   }
 
  private:
-  // The next line of its answers. Bounded by the limits of the child's store: it ends when they pass.
+  // The next line of its answers. Bounded by the limits of the child's store: it ends when they
+  // pass.
   Result<Json> next() {
     size_t end;
     while ((end = buffer_.find('\n')) == std::string::npos) {
@@ -151,7 +152,8 @@ Result<std::unique_ptr<Measurer>> make_mxnet_measurer(const BenchOptions& option
   if (!input || !output) return fail((input ? output : input).error());
   const std::string beside = folder + "/python";
   SpawnOptions child;
-  child.argv = {access(beside.c_str(), X_OK) == 0 ? beside : "python3", "-m", "pushpull.mxnet.bench"};
+  child.argv = {access(beside.c_str(), X_OK) == 0 ? beside : "python3", "-m",
+                "pushpull.mxnet.bench"};
   child.environment = environment;
   child.input = input->read.fd();
   child.output = output->write.fd();

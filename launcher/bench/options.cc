@@ -60,7 +60,8 @@ std::string show_size(size_t bytes) {
 Result<void> check_choice(std::string_view flag, const std::string& text, std::string_view one,
                           std::string_view other) {
   if (text == one || text == other) return {};
-  return invalid(fmt::format("flag {}: {} is neither {} nor {}", flag, in_quotes(text), one, other));
+  return invalid(
+      fmt::format("flag {}: {} is neither {} nor {}", flag, in_quotes(text), one, other));
 }
 
 }  // namespace
@@ -76,9 +77,11 @@ void BenchFlags::add_to(CLI::App& command) {
   };
   option("--sizes", sizes_, "SIZES",
          "Bytes of one tensor per row, as in 4,1KiB or 1KiB-64MiB. Default: 1KiB-64MiB.");
-  option("--factor", factor_, "N", "By how much a range of sizes grows from row to row. Default: 2.");
+  option("--factor", factor_, "N",
+         "By how much a range of sizes grows from row to row. Default: 2.");
   option("--model", model_, "NAME",
-         "Exchange a model's gradients instead: resnet50 vgg16 bert-base, or a file with one number of "
+         "Exchange a model's gradients instead: resnet50 vgg16 bert-base, or a file with one "
+         "number of "
          "elements per line.");
   command.add_flag("--fused", fused_, "With --model: one call for all its tensors.");
   command.add_flag("--latency", latency_,
@@ -88,7 +91,8 @@ void BenchFlags::add_to(CLI::App& command) {
   option("--iters", iterations_, "N", "Timed iterations per row. Default: 20; 300 with --latency.");
   option("--warmup", warmup_, "N", "Untimed ones before them. Default: 5; 50 with --latency.");
   option("--level", level_, "LEVEL",
-         "Whose calls are timed. One of: store (C++), mxnet (kv.pushpull and waitall). Default: store.");
+         "Whose calls are timed. One of: store (C++), mxnet (kv.pushpull and waitall). Default: "
+         "store.");
   option("--link-rate", link_rate_, "RATE",
          "Rate of a host's link, as in 10gbit: adds a column with the share of it that was used.");
   option("--json", json_, "FILE", "Also write the results there.");
@@ -101,9 +105,10 @@ Result<std::vector<size_t>> parse_sizes(std::string_view text, size_t factor) {
     const auto first = parse_bytes(ends.front());
     const auto last = parse_bytes(ends.back());
     if (ends.size() > 2 || !first || !last || *first == 0 || *last < *first) {
-      return invalid(fmt::format("flag --sizes: {} is neither a size, as 64KiB, nor a range of sizes, as "
-                                 "1KiB-64MiB",
-                                 in_quotes(item)));
+      return invalid(
+          fmt::format("flag --sizes: {} is neither a size, as 64KiB, nor a range of sizes, as "
+                      "1KiB-64MiB",
+                      in_quotes(item)));
     }
     for (size_t size = *first; size <= *last; size *= factor) {
       if (sizes.size() == kMostSizes) return invalid("flag --sizes: more than 1000 sizes");
@@ -125,8 +130,8 @@ Result<double> parse_link_rate(std::string_view text) {
     const bool plain = number.find_first_not_of("0123456789.") == std::string::npos;
     if (plain && *end == '\0' && value > 0) return value * factor;
   }
-  return invalid(
-      fmt::format("flag --link-rate: {} is no link rate; write for example 1gbit", in_quotes(text)));
+  return invalid(fmt::format("flag --link-rate: {} is no link rate; write for example 1gbit",
+                             in_quotes(text)));
 }
 
 Result<std::vector<BenchCase>> BenchFlags::cases(DType dtype, const std::string& folder) const {
@@ -155,7 +160,8 @@ Result<std::vector<BenchCase>> BenchFlags::cases(DType dtype, const std::string&
 
 Result<BenchOptions> BenchFlags::parse(const std::string& model_folder) const {
   BenchOptions options;
-  if (auto ok = check_choice("--op", operation_, "pushpull", "broadcast"); !ok) return fail(ok.error());
+  if (auto ok = check_choice("--op", operation_, "pushpull", "broadcast"); !ok)
+    return fail(ok.error());
   if (auto ok = check_choice("--level", level_, "store", "mxnet"); !ok) return fail(ok.error());
   options.operation =
       operation_ == "broadcast" ? BenchOperation::kBroadcast : BenchOperation::kPushPull;

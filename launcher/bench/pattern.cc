@@ -166,7 +166,8 @@ std::optional<std::string> Pattern::compare(std::span<const std::byte> data,
     size_t i = 0;
     while (std::memcmp(data.data() + at + i, bytes.data() + i, size) == 0) i += size;
     return fmt::format("element {} is {} instead of {}", (at + i) / size,
-                       show_element(dtype_, data.data() + at + i), show_element(dtype_, bytes.data() + i));
+                       show_element(dtype_, data.data() + at + i),
+                       show_element(dtype_, bytes.data() + i));
   }
   return std::nullopt;
 }

@@ -12,10 +12,10 @@
 
 namespace pushpull::launcher {
 
-// Small whole numbers, of which every partial sum over `ranks` ranks can be represented in `dtype`, so that
-// each order of summation gives the same bits (integers of 8 bits wrap around where there are many
-// ranks). Element e of rank r is (e mod 61 + 1) * (r + 1) mod m: ranks, and elements that lie near each
-// other, differ. m is known to all ranks: modulus().
+// Small whole numbers, of which every partial sum over `ranks` ranks can be represented in `dtype`,
+// so that each order of summation gives the same bits (integers of 8 bits wrap around where there
+// are many ranks). Element e of rank r is (e mod 61 + 1) * (r + 1) mod m: ranks, and elements that
+// lie near each other, differ. m is known to all ranks: modulus().
 class Pattern {
  public:
   Pattern(DType dtype, int ranks);

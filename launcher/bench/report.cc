@@ -51,7 +51,8 @@ std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
   }
   return "unknown";
 }
@@ -133,14 +134,14 @@ std::string show_seconds(double seconds) {
 
 std::string table_head(const BenchOptions& options, const BenchGroup& group,
                        const std::string& backend) {
-  std::string head = fmt::format(
-      "{} of {} over {}{}, {}: {} on {}, {} after {} untimed\n", name_of(options.operation),
-      to_string(options.dtype), backend, options.through_mxnet ? " through MXNet" : "",
-      mode_of(options), plural(static_cast<size_t>(group.size), "rank"),
-      plural(static_cast<size_t>(group.hosts), "host"), plural(options.iterations, "iteration"),
-      options.warmup);
-  head += fmt::format("{:>12} {:>12} {:>7} {:>9} {:>9} {:>11} {:>11} {:>9}", "name", "bytes", "tensors",
-                      "median", "p95", "algbw GB/s", "busbw GB/s", "x memcpy");
+  std::string head = fmt::format("{} of {} over {}{}, {}: {} on {}, {} after {} untimed\n",
+                                 name_of(options.operation), to_string(options.dtype), backend,
+                                 options.through_mxnet ? " through MXNet" : "", mode_of(options),
+                                 plural(static_cast<size_t>(group.size), "rank"),
+                                 plural(static_cast<size_t>(group.hosts), "host"),
+                                 plural(options.iterations, "iteration"), options.warmup);
+  head += fmt::format("{:>12} {:>12} {:>7} {:>9} {:>9} {:>11} {:>11} {:>9}", "name", "bytes",
+                      "tensors", "median", "p95", "algbw GB/s", "busbw GB/s", "x memcpy");
   if (options.link_bits_per_second > 0) head += fmt::format(" {:>9}", "% of link");
   return head + "  slowest rank     values\n";
 }
@@ -154,14 +155,15 @@ std::string table_row(const BenchOptions& options, const BenchResult& result) {
           ? fmt::format("{:.{}f}", result.memcpy_ratio, result.memcpy_ratio < 100 ? 2 : 0)
           : "-");
   if (options.link_bits_per_second > 0) {
-    row += fmt::format(" {:>9}", result.link_share > 0 ? fmt::format("{:.1f}", 100 * result.link_share)
-                                                       : "-");
+    row += fmt::format(
+        " {:>9}", result.link_share > 0 ? fmt::format("{:.1f}", 100 * result.link_share) : "-");
   }
   const std::string slowest = fmt::format("{} in {}/{}", result.slowest_rank, result.slowest_count,
                                           result.iterations.size());
-  const std::string values = result.wrong_ranks.empty()
-                                 ? "right"
-                                 : fmt::format("WRONG on rank {}", fmt::join(result.wrong_ranks, ", "));
+  const std::string values =
+      result.wrong_ranks.empty()
+          ? "right"
+          : fmt::format("WRONG on rank {}", fmt::join(result.wrong_ranks, ", "));
   return row + fmt::format("  {:<15}  {}\n", slowest, values);
 }
 

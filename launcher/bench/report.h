@@ -18,14 +18,14 @@ struct BenchResult {
   double median_seconds = 0;
   double p95_seconds = 0;
   double algorithm_bandwidth = 0;  // bytes per second: bytes / median
-  double bus_bandwidth = 0;        // times 2 (N - 1) / N for sums: comparable between numbers of ranks
-  double memcpy_ratio = 0;         // median / memcpy of the same bytes; 0: not known
-  double link_share = 0;           // of the least time on the links / median; 0: no links, or no rate given
-  int slowest_rank = 0;            // that was the slowest most often
-  size_t slowest_count = 0;        // in how many iterations
+  double bus_bandwidth = 0;  // times 2 (N - 1) / N for sums: comparable between numbers of ranks
+  double memcpy_ratio = 0;   // median / memcpy of the same bytes; 0: not known
+  double link_share = 0;  // of the least time on the links / median; 0: no links, or no rate given
+  int slowest_rank = 0;   // that was the slowest most often
+  size_t slowest_count = 0;  // in how many iterations
   std::vector<int> wrong_ranks;
-  std::vector<double> iterations;   // seconds of each
-  double cpu_seconds = 0;           // per iteration, all ranks together
+  std::vector<double> iterations;  // seconds of each
+  double cpu_seconds = 0;          // per iteration, all ranks together
 };
 
 BenchResult evaluate(const BenchOptions& options, const BenchGroup& group,

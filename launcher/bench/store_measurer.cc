@@ -33,7 +33,8 @@ struct Free {
 class Buffer {
  public:
   explicit Buffer(size_t bytes)
-      : memory_(std::aligned_alloc(kPage, (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage)),
+      : memory_(
+            std::aligned_alloc(kPage, (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage)),
         bytes_(bytes) {
     if (memory_) clear();
   }
@@ -144,10 +145,12 @@ class CaseRun {
             store_.broadcast(keys_[i], tensors_[i], tensor, 0, {.priority = priority}));
       }
     }
+    // All of them, even after a failure: they use the buffer.
+    Result<void> outcome;
     for (Work& work : works_) {
-      if (auto ok = work.wait(); !ok) return ok;
+      if (auto ok = work.wait(); !ok && outcome) outcome = ok;
     }
-    return {};
+    return outcome;
   }
 
   Result<void> time_iterations(const BenchProgress& progress) {
@@ -173,8 +176,8 @@ class CaseRun {
     return {};
   }
 
-  // memcpy of the tensors' bytes, on rank 0 while the others wait. Between two buffers: of what is larger
-  // than a cache, nothing is left in it from the copy before.
+  // memcpy of the tensors' bytes, on rank 0 while the others wait. Between two buffers: of what is
+  // larger than a cache, nothing is left in it from the copy before.
   Result<void> time_copies() {
     if (store_.rank() == 0) {
       const Buffer target(data_.span().size());
@@ -201,8 +204,9 @@ class CaseRun {
     asm volatile("" : : "r"(target.span().data()) : "memory");  // the copy counts as used
   }
 
-  // By a sum in which each rank fills in its own places: nanoseconds of each iteration, CPU time, whether
-  // it found a wrong value. Where sums are wrong the rest may be, so each rank looks for itself, too.
+  // By a sum in which each rank fills in its own places: nanoseconds of each iteration, CPU time,
+  // whether it found a wrong value. Where sums are wrong the rest may be, so each rank looks for
+  // itself, too.
   Result<Measurement> exchange_results(bool right) {
     const auto ranks = static_cast<size_t>(store_.num_workers());
     const auto rank = static_cast<size_t>(store_.rank());

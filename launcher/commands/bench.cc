@@ -1,7 +1,8 @@
 // pushpull bench: how long exchanges take, as the workers of a job.
 //
-// Without a starter around, the command starts itself as the workers (like `pushpull run`); a worker joins its
-// group as any training script does. So the table is made by the same code however it was started.
+// Without a starter around, the command starts itself as the workers (like `pushpull run`); a
+// worker joins its group as any training script does. So the table is made by the same code however
+// it was started.
 #include <unistd.h>
 
 #include <filesystem>
@@ -67,7 +68,9 @@ class BenchCommand : public Command {
     if (!config) return report(config.error(), kExitUsage);
     const auto starter = detect_starter(environment_variable);
     if (!starter) return report(starter.error(), kExitUsage);
-    const bool is_worker = starter->rank || environment_variable("PUSHPULL_RANK").value_or("") != "";
+    // A batch script of Slurm is "rank 0 of 1", and starts workers like any shell.
+    const bool is_worker = environment_variable("PUSHPULL_RANK").value_or("") != "" ||
+                           (starter->rank && starter->size.value_or(1) > 1);
     return is_worker ? work(*options, *config) : start(*config);
   }
 
@@ -102,9 +105,9 @@ class BenchCommand : public Command {
   }
 
   int work(const BenchOptions& options, const Config& config) {
-    auto measurer = options.through_mxnet
-                        ? make_mxnet_measurer(options, command_folder(), environment_of_child(config))
-                        : make_store_measurer(options, config);
+    auto measurer = options.through_mxnet ? make_mxnet_measurer(options, command_folder(),
+                                                                environment_of_child(config))
+                                          : make_store_measurer(options, config);
     if (!measurer) return report(measurer.error(), kExitFailure);
     const auto settings = config.settings();
     const auto all_right = measure(options, settings ? settings->backend : "", **measurer);
@@ -117,10 +120,10 @@ class BenchCommand : public Command {
                        Measurer& measurer) const {
     const BenchGroup& group = measurer.group();
     const bool speaks = group.rank == 0;
-    const auto place = !speaks                         ? BenchBar::Place::kNowhere
-                       : relayed_                      ? BenchBar::Place::kRelayed
-                       : isatty(STDERR_FILENO) == 1    ? BenchBar::Place::kTerminal
-                                                       : BenchBar::Place::kNowhere;
+    const auto place = !speaks                      ? BenchBar::Place::kNowhere
+                       : relayed_                   ? BenchBar::Place::kRelayed
+                       : isatty(STDERR_FILENO) == 1 ? BenchBar::Place::kTerminal
+                                                    : BenchBar::Place::kNowhere;
     std::ofstream json;
     if (speaks && !options.json_file.empty()) {
       json.open(options.json_file);
@@ -131,8 +134,8 @@ class BenchCommand : public Command {
     std::vector<BenchResult> results;
     for (const BenchCase& one : options.cases) {
       const size_t before = results.size() * options.iterations;
-      const auto found = measurer.measure(
-          one, [&](size_t done) { bar.update(one.name, before + done); });
+      const auto found =
+          measurer.measure(one, [&](size_t done) { bar.update(one.name, before + done); });
       if (!found) return fail(found.error());
       results.push_back(evaluate(options, group, one, *found));
       bar.clear();

@@ -6,6 +6,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
   commands.push_back(make_run_command());
   commands.push_back(make_config_command());
+  commands.push_back(make_dump_command());
   commands.push_back(make_check_command());
   commands.push_back(make_completion_command());
   commands.push_back(make_man_command());

@@ -17,6 +17,7 @@ constexpr const char* kExamples = R"(Examples:
   pushpull run -n 2 --backend gloo-redis --rendezvous redis://server:6379/0 -- python train.py
   pushpull run --hosts a:2,b:2 -- python train.py
   pushpull run --engine slurm -n 4 -- python train.py | sbatch
+  pushpull run -c configs/kubernetes.yaml --engine kubernetes -- python examples/gluon_digits.py
 
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;

@@ -21,6 +21,7 @@ wanted=$(grep -vc '^#' scripts/image/python.txt)
 }
 .venv/bin/python -m pip install -q --disable-pip-version-check --retries 5 --no-deps --no-compile \
   --target "$packages" -r "$wheels/pins.txt"
+rm -rf "$packages/bin"
 .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-index --no-compile \
   --target "$packages" "$wheel"
 mv "$packages/bin/pushpull" "$root/usr/local/bin/"

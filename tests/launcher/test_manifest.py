@@ -7,12 +7,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from launching import ROOT
+from manifests import KUBERNETES, every_kind
 
 # The oldest that is supported, one in the middle, the newest that the tests' schemas know for sure.
 KUBERNETES_VERSIONS = ["1.29", "1.32", "1.34"]
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-KUBERNETES = ROOT / "configs" / "kubernetes.yaml"
 
 # Texts that readers of YAML, the shell, or Kubernetes itself like to change.
 NASTY = ["", " ", "yes", "NO", "on", "null", "~", "true", "1", "1.0", "010", "0x1F", "1e3", "12:30:45",
@@ -59,31 +57,11 @@ def environment(objects):
     return {entry["name"]: entry["value"] for entry in worker(objects)["env"]}
 
 
-# What else a config needs to become a Job: an image, and for mpi another backend.
-def extra_flags(path):
-    content = yaml.safe_load(path.read_text())
-    flags = [] if "image" in (content.get("kubernetes") or {}) else ["--image", "localhost/any:1"]
-    return flags + (["--backend", "gloo"] if content.get("backend") == "mpi" else [])
-
-
-def every_manifest(manifest):
-    """All configs, and every setting of the section `kubernetes` at once."""
-    for path in CONFIGS:
-        yield path.name, manifest("-c", path, *extra_flags(path))
-    full = [f"kubernetes.{key}={value}" for key, value in {
-        "namespace": "team-a", "pull_policy": "Always", "pull_secret": "registry", "cpu": "500m", "memory": "4Gi",
-        "service_account": "trainer", "shared_memory": "1Gi", "user": 2000, "restarts": 0, "metrics_port": 9000,
-        "checkpoint": "pvc://models/digits"}.items()]
-    full += ["launch.timeout=90m", "launch.grace=20s", "ports=7000"]
-    yield "full", manifest("-c", KUBERNETES, *[word for s in full for word in ("--set", s)])
-    yield "tcp", manifest("--image", "a:1", "-n", 2, "--set", "kubernetes.checkpoint=nfs://server/models")
-    yield "hostpath", manifest("--image", "a:1", "-n", 2, "--set", "kubernetes.checkpoint=hostpath:///srv/models")
-
-
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 def test_everything_fits_the_schemas_of_kubernetes(manifest, version):
-    for name, objects in every_manifest(manifest):
-        assert {o["kind"] for o in objects} >= {"Job", "Service", "ConfigMap", "Secret", "NetworkPolicy"}, name
+    for name, flags in every_kind():
+        objects = manifest(*flags)
+        assert {o["kind"] for o in objects} >= {"Job", "Service", "ConfigMap", "NetworkPolicy"}, name
         for document in objects:
             kubernetes_validate.validate(document, version, strict=True)
 
@@ -258,3 +236,28 @@ def test_environment_of_the_file_is_checked(launcher, tmp_path):
 def test_what_is_not_utf8_is_refused(launcher):
     done = launcher.run("manifest", "--image", "a", "--", b"\xff".decode("utf-8", "surrogateescape"))
     assert done.returncode == 2 and "is not UTF-8" in done.err
+
+
+def run_in_pods(launcher, *flags, **options):
+    return launcher.run("run", "-c", KUBERNETES, "--engine", "kubernetes", *flags, "--", "python", "train.py", **options)
+
+
+def test_dry_run_prints_objects_and_hides_secrets(launcher):
+    done = run_in_pods(launcher, "--dry-run")
+    assert done.returncode == 0, done.err
+    objects = [document for document in yaml.safe_load_all(done.out) if document]
+    assert the("Secret", objects)["stringData"] == {"secret": "***", "redis-password": "***"}
+    # Each run has objects of its own.
+    name = the("Job", objects)["metadata"]["name"]
+    assert re.fullmatch("digits-[0-9a-f]{8}", name) and name not in run_in_pods(launcher, "--dry-run").out
+
+
+def test_without_kubectl(launcher):
+    done = run_in_pods(launcher, env={"PATH": "/nonexistent"})
+    assert done.returncode == 127
+    assert "kubectl" in done.err and "--engine kubernetes works through kubectl" in done.err
+
+
+def test_help_shows_how(launcher):
+    done = launcher.run("manifest", "--help")
+    assert done.returncode == 0 and "kubectl apply -f -" in done.out

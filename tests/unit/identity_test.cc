@@ -53,6 +53,48 @@ TEST(Identity, EveryStarterIsUnderstood) {
   }
 }
 
+TEST(Identity, AStarterMayStartAsManyAsConfigured) {
+  const Variables slurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
+  Registry registry;
+  Settings settings;
+  settings.size = 2;  // as a configuration file says
+  const auto found = find_identity(environment(slurm), registry, &settings);
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->size, 2);
+  settings.size = 4;
+  const auto refused = find_identity(environment(slurm), registry, &settings);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message(),
+            "the configuration says 4 workers, but Slurm (SLURM_PROCID) says 2; start as many as "
+            "configured, or leave `workers` out");
+}
+
+TEST(Identity, WhatTheEnvironmentSaysWins) {
+  Registry registry;
+  const auto found = identity({{"PUSHPULL_RANK", "0"}, {"PUSHPULL_SIZE", "3"}, {"RANK", "7"},
+                               {"WORLD_SIZE", "8"}}, registry);
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_EQ(found->size, 3);
+}
+
+TEST(Identity, AnUnknownBackendListsTheKnownAsUsersWriteThem) {
+  EXPECT_EQ(error_of({{"MXNET_KVSTORE_BACKEND", "glo"}}),
+            "unknown backend 'glo'; set MXNET_KVSTORE_BACKEND to one of gloo, gloo-redis, mpi, self; did you "
+            "mean 'gloo'?");
+  // What core takes by itself is nobody's choice.
+  for (const char* internal : {"shm", "hierarchical"}) {
+    const std::string said = error_of({{"MXNET_KVSTORE_BACKEND", internal}});
+    EXPECT_TRUE(said.starts_with("unknown backend '")) << said;
+  }
+}
+
+TEST(Identity, ABackendThatContradictsTheEnvironmentIsNamed) {
+  EXPECT_EQ(error_of({{"MXNET_KVSTORE_BACKEND", "self"}, {"PUSHPULL_RANK", "1"}, {"PUSHPULL_SIZE", "2"}}),
+            "backend self says rank 0, but PUSHPULL_RANK says 1; take another backend, or leave PUSHPULL_RANK "
+            "and PUSHPULL_SIZE unset");
+}
+
 TEST(Identity, HalfAnAnswerIsNoAnswer) {
   EXPECT_NE(error_of({{"PUSHPULL_SIZE", "4"}}).find("nothing says which one this is"),
             std::string::npos);
