@@ -127,7 +127,7 @@ class Planner {
     const int nodes = slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
     plan_.remote = other != hosts_.end() || (plan_.engine == "slurm" && in_allocation()) ||
                    (plan_.engine == "mpirun" && in_allocation() && nodes > 1);
-    if (plan_.remote && around_.address.empty()) return invalid(around_.address_error);
+    if (!around_.address_error.empty()) return invalid(around_.address_error);
     return decide_workers();
   }
 
