@@ -116,6 +116,8 @@ class Space:
         self.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": [volume, claim]}))
 
     def close(self):
+        # Else jobs and the end of their namespace may wait for each other.
+        self.kubectl("delete", "jobs", "--all", "--cascade=foreground", "--timeout=60s", check=False)
         self.kubectl("delete", "namespace", self.name, "--timeout=90s", check=False)
         self.cluster.run("kubectl", "delete", "persistentvolume", self.name, "--ignore-not-found", check=False)
 
@@ -136,7 +138,7 @@ class Job:
                 found[rank] = pod
         return found
 
-    def wait_running(self, count, seconds=60):
+    def wait_running(self, count, seconds=120):
         def running():
             pods = self.pods()
             return len([p for p in pods.values() if p["status"]["phase"] == "Running"]) == count and pods
@@ -148,10 +150,10 @@ class Job:
                                   "--prefix", check=False)
         return "\n".join(sorted(text.splitlines(), key=lambda line: (line.split(" ", 2) + [""])[1]))
 
-    def wait_for_log(self, text, seconds=60, count=1):
+    def wait_for_log(self, text, seconds=240, count=1):
         return wait_until(lambda: self.logs().count(text) >= count, seconds, f"{text!r} in the logs")
 
-    def wait_complete(self, seconds=180):
+    def wait_complete(self, seconds=400):
         """-> the logs, when all workers have ended well."""
         def ended():
             conditions = self.space.get("job", self.name)["status"].get("conditions", [])
