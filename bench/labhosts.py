@@ -47,13 +47,25 @@ class Host:
     pid: int  # of the process that keeps the host: `nsenter -t PID -n -u -m -i` enters it
 
 
-def require_root():
+def why_not():
+    """Why no lab can be had here, or None."""
     if os.geteuid() != 0:
-        raise LabError("a lab makes network namespaces, which needs root: run this as root or by "
-                       "sudo")
-    for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")):
+        return "a lab makes network namespaces, which needs root: run this as root or by sudo"
+    for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux"),
+                             ("unshare", "util-linux")):
         if shutil.which(program) is None:
-            raise LabError(f"a lab needs the program {program}: install the package {package}")
+            return f"a lab needs the program {program}: install the package {package}"
+    tried = subprocess.run(["unshare", "--net", "--uts", "--ipc", "--mount", "true"],
+                           capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        return f"a lab makes network namespaces, which is not allowed here: {tried.stderr.strip()}"
+    return None
+
+
+def require_root():
+    reason = why_not()
+    if reason:
+        raise LabError(reason)
 
 
 def default_name():

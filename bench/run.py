@@ -7,6 +7,7 @@
     bench/run.py --full --group host-2,1gbit-4 --peer pushpull-gloo,openmpi --rounds 5
     bench/run.py --list        groups and peers
     bench/run.py --page bench/results/FILE.json...     the page again, from earlier runs
+    bench/run.py --publish bench/results/FILE.json...  what README quotes
 
 Each round runs every case of a group once, so that what others do on the machine hits all alike; it
 is recorded with each figure. A step counts with its slowest rank, a round with the median of its
@@ -15,7 +16,6 @@ skipped, with the reason. Writes bench/results/<date>-<suite>.json and bench/res
 """
 import argparse
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -23,7 +23,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import load, measure, page, plan, results  # noqa: E402
+import labhosts  # noqa: E402
+from harness import load, measure, page, plan, publish, results  # noqa: E402
 from harness.peers import BENCH, catalogue  # noqa: E402
 
 
@@ -35,6 +36,8 @@ def parse_arguments():
         suite.add_argument(f"--{name}", dest="suite", action="store_const", const=name)
     suite.add_argument("--list", action="store_true", help="groups and peers")
     suite.add_argument("--page", nargs="+", metavar="FILE", help="only make the page from results")
+    suite.add_argument("--publish", nargs="+", metavar="FILE",
+                       help="only write results/published.* and README's table from results")
     parser.add_argument("--group", help="only these groups, by comma")
     parser.add_argument("--peer", help="only these peers, by comma")
     parser.add_argument("--mode", help="only these modes, by comma: tensor, fused, latency")
@@ -90,8 +93,8 @@ def cannot_run(peer, group):
     if group.place.in_lab:
         if not peer.in_lab:
             return "measured on one host only"
-        if os.geteuid() != 0:
-            return "test hosts need root"
+        if reason := labhosts.why_not():
+            return reason
     elif not peer.on_one_host:
         return "measured between hosts only"
     return peer.missing()
@@ -180,12 +183,12 @@ def main():
     os.makedirs(options.out, exist_ok=True)
     page_path = os.path.join(options.out, "index.html")
     if options.page:
-        runs = []
-        for path in options.page:
-            with open(path, encoding="utf-8") as text:
-                runs.append(json.load(text))
-        page.write(runs, page_path)
+        page.write([publish.load(path) for path in options.page], page_path)
         print(f"bench: {page_path}")
+        return 0
+    if options.publish:
+        publish.publish([publish.load(path) for path in options.publish], options.out,
+                        os.path.join(os.path.dirname(BENCH), "README.md"))
         return 0
     groups = choose(options, peers)
     measure.adopt_orphans()

@@ -42,6 +42,7 @@ function(pushpull_module name)
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
   if(NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "^${CMAKE_SOURCE_DIR}/tests/")
     install(TARGETS ${name} LIBRARY DESTINATION pushpull/_lib COMPONENT wheel)
+    set_property(GLOBAL APPEND PROPERTY PUSHPULL_MODULES ${name})
   endif()
 endfunction()
 

@@ -22,6 +22,13 @@ struct Identity {
   int size = 1;
 };
 
+// What a backend that joins two others takes: both are connected. Either is null where this rank has
+// no part in it.
+struct Stages {
+  std::unique_ptr<Collective> local;   // among the ranks of this host
+  std::unique_ptr<Collective> across;  // among the ranks that have this one's local rank
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -56,7 +63,7 @@ class Backend {
 // Neither the function nor create() throws.
 
 // Changes with every change of the classes that cross the border.
-inline constexpr char kModuleAbi[] = "pushpull-module-2";
+inline constexpr char kModuleAbi[] = "pushpull-module-3";
 
 struct BackendModule {
   const char* abi;                                   // kModuleAbi as the module was compiled

@@ -10,11 +10,16 @@
 
 #include <fmt/format.h>
 
+#include "core/agreement.h"
 #include "core/checked_collective.h"
+#include "core/data_plane.h"
+#include "core/net/descriptors.h"
+#include "core/net/signals.h"
 
 namespace pushpull {
 namespace {
 
+constexpr Duration kRankZerosWord = std::chrono::seconds(2);
 constexpr char kDefaultTcp[] = "tcp://127.0.0.1:29500";
 constexpr char kDefaultRedis[] = "redis://127.0.0.1:6379/0";
 
@@ -59,16 +64,6 @@ std::string first_line(const char* file) {
   return line;
 }
 
-// Whether all members may share memory, as far as one can tell from outside. Equal on every rank.
-bool on_one_host(const std::vector<Member>& members) {
-  const Member& first = members.front();
-  return !first.boot_id.empty() && first.network_namespace != 0 &&
-         std::all_of(members.begin(), members.end(), [&](const Member& member) {
-           return member.boot_id == first.boot_id &&
-                  member.network_namespace == first.network_namespace;
-         });
-}
-
 // Connects one rank, step by step; what it builds moves into the session at the end.
 class Bootstrap {
  public:
@@ -110,16 +105,21 @@ class Bootstrap {
     if (auto r = find_backend(); !r) return r;
     session_->io = std::make_unique<IoThread>("pushpull-io");
     session_->inbox = std::make_unique<Inbox>();
-    me_ = describe_this_process();
+    me_ = describe_this_process(settings_);
     me_.rank = identity_.rank;
     if (alone()) {
       if (auto r = lead_alone(); !r) return r;
     } else {
+      // One to the coordinator or from each rank, and one to each rank for every lane.
+      const auto others = static_cast<size_t>(identity_.size - 1);
+      const auto lanes = static_cast<size_t>(std::max(settings_.lanes, 1));
+      if (auto r = allow_descriptors((1 + lanes) * others); !r) logger_->warning(r.error().message());
       if (auto r = find_rendezvous(); !r) return r;
       if (auto r = choose_listener(); !r) return r;
       if (auto r = leader() ? lead() : follow(); !r) return r;
     }
-    auto welcome = session_->inbox->wait_for_welcome(deadline_);
+    // Rank 0 knows who is missing, and says so when its own time is over.
+    auto welcome = session_->inbox->wait_for_welcome(leader() ? deadline_ : deadline_ + kRankZerosWord);
     if (!welcome) return fail(welcome.error());
     return join_data_plane(*welcome);
   }
@@ -177,7 +177,8 @@ class Bootstrap {
     options.heartbeat_timeout = settings_.heartbeat_timeout;
     options.stall_warning = settings_.stall_warning;
     options.stall_timeout = settings_.stall_timeout;
-    session_->server = std::make_unique<ControlServer>(options, *session_->io, logger_);
+    session_->server = std::make_unique<ControlServer>(
+        options, shared_settings(settings_, identity_.size), *session_->io, logger_);
     session_->link = session_->server->local_link();
     session_->link->start(session_->inbox->receiver());
   }
@@ -255,29 +256,25 @@ class Bootstrap {
 
   // Other ranks: look for rank 0 until one answers. An advert that leads nowhere is an old run's.
   Result<void> follow() {
-    std::string stale;
-    for (;;) {
-      auto advert = rendezvous_->find(stale, deadline_);
-      if (!advert) return fail(advert.error());
-      for (bool again = true; again;) {
-        auto socket = join(*advert);
-        if (socket) return start_link(std::move(*socket));
-        const bool gone = socket.error().code() == ErrorCode::kUnavailable ||
-                          socket.error().code() == ErrorCode::kTimeout;
-        if (!gone || Clock::now() >= deadline_) return fail(socket.error());
-        auto newer = rendezvous_->find(advert->run, std::min(deadline_, deadline_in(
-                                                        std::chrono::milliseconds(200))));
-        if (newer) advert = std::move(newer);
+    auto advert = rendezvous_->find("", deadline_);
+    while (advert) {
+      auto socket = join(*advert);
+      if (socket) return start_link(std::move(*socket));
+      const bool gone = socket.error().code() == ErrorCode::kUnavailable ||
+                        socket.error().code() == ErrorCode::kTimeout;
+      // What answers with an error may be somebody else who got a dead run's address.
+      const auto look = std::chrono::milliseconds(gone ? 200 : 2000);
+      auto newer = rendezvous_->find(advert->run, std::min(deadline_, deadline_in(look)));
+      if (newer) {
+        advert = std::move(newer);
+      } else if (!gone || Clock::now() >= deadline_) {
+        return fail(socket.error());
       }
     }
+    return fail(advert.error());
   }
 
   Result<Socket> join(const Advert& advert) {
-    if (advert.size != identity_.size)
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("rank {} was started for a group of {}, but rank 0 (host {}, pid {}) for "
-                              "a group of {}; PUSHPULL_SIZE must be the same everywhere",
-                              identity_.rank, identity_.size, advert.host, advert.pid, advert.size));
     auto endpoint = parse_endpoint(advert.endpoint);
     if (!endpoint) return fail(endpoint.error());
     if (advert.host != me_.host && is_loopback(endpoint->host))
@@ -297,7 +294,7 @@ class Bootstrap {
     hello.job = settings_.job;
     hello.run = advert.run;
     hello.rank = identity_.rank;
-    hello.detail = encode_member(me_);
+    hello.detail = encode_joining({me_, shared_settings(settings_, identity_.size)});
     const auto turn = std::min(deadline_, deadline_in(std::chrono::seconds(2)));
     return dial(*endpoint, secret_, hello, turn);
   }
@@ -321,17 +318,9 @@ class Bootstrap {
       mesh_->set_group(group.job, group.run, group.generation, group.rank, group.members);
       session_->inbox->on_failure([this](const Error& error) { mesh_->cancel(error); });
     }
-    group.mesh = mesh_.get();
-    group.given_up = [inbox = session_->inbox.get()] { return inbox->failure(); };
-    group.shares = [this](int first, int other, std::byte* memory, std::shared_ptr<void> owner) {
-      if (first == 0) share_control(other, memory, std::move(owner));
-    };
-    auto backend = data_backend(group);
-    auto collective = backend ? (*backend)->connect(group, settings_, deadline_)
-                              : Result<std::unique_ptr<Collective>>(fail(backend.error()));
-    group.mesh = nullptr;
-    group.given_up = nullptr;
-    group.shares = nullptr;
+    const DataPlane plane{settings_,        registry_,         *backend_,   mesh_.get(),
+                          *session_->inbox, *session_->link, *logger_, deadline_};
+    auto collective = connect_data_plane(plane, group);
     session_->inbox->on_failure(nullptr);
     if (!collective) {
       const FromRank reason = GiveUp{collective.error().message()};
@@ -342,48 +331,20 @@ class Bootstrap {
     const FromRank connected = Connected{};
     session_->link->send({&connected, 1});
     if (auto ready = session_->inbox->wait_until_ready(deadline_); !ready) return ready;
-    if (leader() && rendezvous_) rendezvous_->withdraw();
+    if (leader() && rendezvous_) {
+      const BlockSignals blocked;
+      session_->withdrawing = std::jthread([r = std::move(rendezvous_)] { r->withdraw(); });
+    }
     return {};
-  }
-
-  // Rank 0 and `other` share memory: the control plane goes through it.
-  void share_control(int other, std::byte* memory, std::shared_ptr<void> owner) {
-    static_assert(2 * sizeof(MailboxMemory) <= kPairBytes);
-    auto* const boxes = reinterpret_cast<MailboxMemory*>(memory);
-    shared_control_ = true;
-    if (leader()) {
-      session_->link->share(other, {&boxes[0], &boxes[1], std::move(owner)});
-    } else {
-      session_->link->share(0, {&boxes[1], &boxes[0], std::move(owner)});
-    }
-  }
-
-  // What carries the tensors: the named backend, or shared memory for ranks of one host. All ranks
-  // decide from the same list; one that cannot do as the others must fail, not do otherwise.
-  Result<Backend*> data_backend(const Group& group) {
-    if (alone() || settings_.local == "backend" || backend_->name() == "self") return backend_;
-    if (!on_one_host(group.members)) {
-      if (settings_.local != "shm") return backend_;
-      return fail(ErrorCode::kUnsupported,
-                  "PUSHPULL_LOCAL=shm asks for shared memory, but the ranks are on several hosts or in "
-                  "several network namespaces; PUSHPULL_LOCAL=auto takes it where it can");
-    }
-    logger_->info(fmt::format("all {} ranks are on {} and exchange through shared memory "
-                              "(PUSHPULL_LOCAL={}); backend {} is not used for it",
-                              group.size(), me_.host, settings_.local, settings_.backend));
-    return registry_.backend("shm");
-  }
-
-  size_t ranks_here() const {
-    const auto& all = session_->group.members;
-    return static_cast<size_t>(std::count_if(
-        all.begin(), all.end(), [this](const Member& m) { return m.boot_id == me_.boot_id; }));
   }
 
   void start_scheduler(std::unique_ptr<Collective> collective) {
     Scheduler::Options options;
     options.leave_timeout = settings_.leave_timeout;
-    options.drive = shared_control_ && ranks_here() <= std::thread::hardware_concurrency();
+    const Layout& layout = session_->group.layout;
+    options.drive =
+        session_->link->shared() && layout.ranks_of(layout.host_of(identity_.rank)).size() <=
+                                        std::thread::hardware_concurrency();
     if (ControlServer* server = session_->server.get())
       options.batch_started = [server](uint64_t number) { server->batch_started(number); };
     session_->scheduler = std::make_shared<Scheduler>(
@@ -406,99 +367,11 @@ class Bootstrap {
   PortRange ports_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<Session> session_ = std::make_unique<Session>();
-  bool shared_control_ = false;
   std::unique_ptr<TcpMesh> mesh_;
   std::unique_ptr<Acceptor> acceptor_;  // destroyed first: its thread calls into all of the above
 };
 
 }  // namespace
-
-ControlLink::Receiver Inbox::receiver() {
-  return {[this](const ToRank& message) { receive(message); },
-          [this](const std::string& why) { lost(why); }};
-}
-
-void Inbox::set_scheduler(Scheduler* scheduler) {
-  std::optional<Error> failure;
-  {
-    std::lock_guard lock(mutex_);
-    scheduler_ = scheduler;
-    failure = failure_;
-  }
-  if (failure) scheduler->fail_group(*failure);
-}
-
-void Inbox::on_failure(std::function<void(const Error&)> f) {
-  std::lock_guard lock(mutex_);
-  if (failure_ && f) f(*failure_);
-  on_failure_ = std::move(f);
-}
-
-std::optional<Error> Inbox::failure() {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
-void Inbox::receive(const ToRank& message) {
-  Scheduler* scheduler = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    scheduler = scheduler_;
-    if (const auto* welcome = std::get_if<Welcome>(&message)) welcome_ = *welcome;
-    if (std::holds_alternative<Ready>(message)) ready_ = true;
-    if (const auto* aborted = std::get_if<Aborted>(&message)) {
-      Error error(aborted->code, aborted->message);
-      error.at_rank(aborted->culprit);
-      if (aborted->restartable) error.make_restartable();
-      failed(error);
-    }
-    changed_.notify_all();
-  }
-  if (scheduler) scheduler->receive(message);
-}
-
-void Inbox::lost(const std::string& why) {
-  Scheduler* scheduler = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    scheduler = scheduler_;
-    const std::string who =
-        welcome_ ? fmt::format("rank 0 (host {}, pid {})", welcome_->members[0].host,
-                               welcome_->members[0].pid)
-                 : "rank 0";
-    failed(Error(ErrorCode::kPeerLost,
-                 fmt::format("{}, which coordinates the group, was lost: {}", who, why))
-               .at_rank(0));
-    changed_.notify_all();
-  }
-  if (scheduler) scheduler->coordinator_lost(why);
-}
-
-// Under the lock.
-void Inbox::failed(const Error& error) {
-  if (failure_) return;
-  failure_ = error;
-  if (on_failure_) on_failure_(error);
-}
-
-Result<Welcome> Inbox::wait_for_welcome(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return welcome_ || failure_; });
-  if (failure_) return fail(*failure_);
-  if (!welcome_)
-    return fail(ErrorCode::kTimeout, "the other ranks did not join within the rendezvous timeout");
-  return *welcome_;
-}
-
-Result<void> Inbox::wait_until_ready(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return ready_ || failure_; });
-  if (failure_) return fail(*failure_);
-  if (!ready_)
-    return fail(ErrorCode::kTimeout,
-                "not every rank connected its data plane within the rendezvous timeout");
-  return {};
-}
 
 Session::~Session() {
   if (link) link->close();
@@ -510,11 +383,12 @@ Session::~Session() {
   server.reset();
 }
 
-Member describe_this_process() {
+Member describe_this_process(const Settings& settings) {
   Member me;
   me.host = host_name();
   me.pid = ::getpid();
   me.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  if (!settings.host_label.empty()) me.boot_id += '/' + settings.host_label;
   struct stat info {};
   if (::stat("/proc/self/ns/net", &info) == 0) me.network_namespace = info.st_ino;
   return me;

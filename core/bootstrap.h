@@ -1,10 +1,8 @@
 // From settings to a connected group: finds rank 0, joins its coordinator, connects the backend.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/backend.h"
@@ -12,6 +10,7 @@
 #include "core/control/link.h"
 #include "core/control/server.h"
 #include "core/group.h"
+#include "core/inbox.h"
 #include "core/log.h"
 #include "core/net/acceptor.h"
 #include "core/net/mesh.h"
@@ -22,31 +21,6 @@
 
 namespace pushpull {
 
-// Receives from the link: while connecting itself, later it hands on to the scheduler.
-class Inbox {
- public:
-  ControlLink::Receiver receiver();
-  void set_scheduler(Scheduler* scheduler);
-  void on_failure(std::function<void(const Error&)> f);  // while connecting; from the link's thread
-  std::optional<Error> failure();
-
-  [[nodiscard]] Result<Welcome> wait_for_welcome(Deadline deadline);
-  [[nodiscard]] Result<void> wait_until_ready(Deadline deadline);
-
- private:
-  void receive(const ToRank& message);
-  void lost(const std::string& why);
-  void failed(const Error& error);
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Scheduler* scheduler_ = nullptr;
-  std::optional<Welcome> welcome_;
-  bool ready_ = false;
-  std::optional<Error> failure_;
-  std::function<void(const Error&)> on_failure_;
-};
-
 // Everything that a connected store is made of. Members are destroyed from the last to the first.
 struct Session {
   std::unique_ptr<IoThread> io;
@@ -56,6 +30,7 @@ struct Session {
   Group group;
   std::shared_ptr<Scheduler> scheduler;   // shared with the loop's timer
   std::vector<int> data_descriptors;      // for a fork's child
+  std::jthread withdrawing;               // rank 0: takes its advert away, while nobody waits for that
 
   ~Session();
 };
@@ -67,6 +42,6 @@ struct Session {
                                                              std::shared_ptr<Logger> logger);
 
 // This process as a member, without rank and address.
-Member describe_this_process();
+Member describe_this_process(const Settings& settings);
 
 }  // namespace pushpull

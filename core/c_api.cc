@@ -131,6 +131,13 @@ Result<std::unique_ptr<PushPullStore>> create(const char* type, const char* cons
   return handle;
 }
 
+// A call with arguments that are none: it counts as made and failed, as one that KVStore refuses does.
+int refuse(PushPullStore& handle, CallKind kind, const char* key, uint64_t call, const Error& error) {
+  KVStore& store = *handle.store;
+  store.withdraw(kind, key, call != 0 ? call : store.reserve(kind, key), error.message());
+  return report(error);
+}
+
 CallKind to_kind(int kind) { return kind == PUSHPULL_KIND_BROADCAST ? CallKind::kBroadcast : CallKind::kPushPull; }
 
 }  // namespace
@@ -179,9 +186,9 @@ int pushpull_pushpull(PushPullStore* store, const char* key, uint64_t call, cons
   if (!store || !key) return misuse("pushpull_pushpull: null argument");
   return guarded([&] {
     auto in = to_tensors(ins, num_ins);
-    if (!in) return report(in.error());
+    if (!in) return refuse(*store, CallKind::kPushPull, key, call, in.error());
     auto out = to_tensors(outs, num_outs);
-    if (!out) return report(out.error());
+    if (!out) return refuse(*store, CallKind::kPushPull, key, call, out.error());
     on_done(store->store->pushpull(key, *in, *out, {priority, call, prescale, postscale}), done, context);
     return static_cast<int>(PUSHPULL_OK);
   });
@@ -193,9 +200,9 @@ int pushpull_broadcast(PushPullStore* store, const char* key, uint64_t call, con
   if (!store || !key || !value) return misuse("pushpull_broadcast: null argument");
   return guarded([&] {
     auto in = to_tensor(*value);
-    if (!in) return report(in.error());
+    if (!in) return refuse(*store, CallKind::kBroadcast, key, call, in.error());
     auto out = to_tensors(outs, num_outs);
-    if (!out) return report(out.error());
+    if (!out) return refuse(*store, CallKind::kBroadcast, key, call, out.error());
     on_done(store->store->broadcast(key, *in, *out, root, {priority, call}), done, context);
     return static_cast<int>(PUSHPULL_OK);
   });
@@ -205,6 +212,14 @@ int pushpull_barrier(PushPullStore* store, PushPullDone done, void* context) {
   if (!store) return misuse("pushpull_barrier: store is null");
   return guarded([&] {
     on_done(store->store->barrier(), done, context);
+    return static_cast<int>(PUSHPULL_OK);
+  });
+}
+
+int pushpull_join(PushPullStore* store, int* last, PushPullDone done, void* context) {
+  if (!store) return misuse("pushpull_join: store is null");
+  return guarded([&] {
+    on_done(store->store->join(last), done, context);
     return static_cast<int>(PUSHPULL_OK);
   });
 }

@@ -78,6 +78,8 @@ PUSHPULL_API int pushpull_broadcast(PushPullStore* store, const char* key, uint6
                                     int num_outs, int root, int priority, PushPullDone done,
                                     void* context);
 PUSHPULL_API int pushpull_barrier(PushPullStore* store, PushPullDone done, void* context);
+/* See KVStore::join. `last` (may be NULL) must stay valid until `done`. */
+PUSHPULL_API int pushpull_join(PushPullStore* store, int* last, PushPullDone done, void* context);
 
 /* This rank gives up; every call of every rank fails with this reason. */
 PUSHPULL_API int pushpull_abort(PushPullStore* store, const char* reason);

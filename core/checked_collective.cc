@@ -33,7 +33,11 @@ class CheckedCollective final : public Collective {
     if (auto ok = usable(); !ok) return ok;
     for (size_t i = 0; i < parts.size(); ++i) {
       const Part& part = parts[i];
-      if (auto ok = check_part(part, i, slice_length(part.total, size()), true); !ok) return ok;
+      if (auto ok = check_part(part, i, slice_length(part, size()), true); !ok) return ok;
+      if (part.slice != 0 && part.total / part.slice > static_cast<size_t>(size()))
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("part {}: slices of {} elements are more than one per rank", i,
+                                part.slice));
       if (auto ok = check_scale(part, i, reduce); !ok) return ok;
     }
     return note(inner_->allreduce(parts, reduce, done ? done : kIgnore));

@@ -9,4 +9,8 @@ size_t slice_length(size_t total, int ranks) {
   return (even + kAlign - 1) / kAlign * kAlign;
 }
 
+size_t slice_length(const Part& part, int ranks) {
+  return part.slice != 0 ? part.slice : slice_length(part.total, ranks);
+}
+
 }  // namespace pushpull

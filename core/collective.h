@@ -1,8 +1,8 @@
 // What a backend does: exchange tensors among the ranks of one group.
 //
-// A Collective is connected to all ranks of its group. Core calls it from one thread (the data
-// thread) and in the same order, with the same arguments, on every rank: the control plane sees to
-// that. Only abort() may be called from another thread.
+// A Collective is connected to all ranks of its group. Core calls it from one thread at a
+// time (not always the same one), in the same order and with the same arguments on every rank: the
+// control plane sees to that. Only abort() may come while another call is in progress.
 //
 // Errors: PeerLost or Timeout where the backend itself noticed something (evidence; the coordinator
 // has the last word), Aborted after abort(). After any error the collective is broken: later calls
@@ -10,7 +10,9 @@
 // implementations may assume that they are valid.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -29,7 +31,8 @@ size_t slice_length(size_t total, int ranks);
 //
 // allreduce: the piece is the elements [begin, end) of *each* slice, so that the order of summation
 //   of an element depends on the tensor alone and never on how it was cut or fused.
-//   A whole tensor has begin = 0, end = slice_length(total, size).
+//   A whole tensor has begin = 0, end = slice_length(total, size). Where `slice` says how long
+//   slices are, there are as many as the tensor fills, at most one per rank.
 // broadcast: the piece is the elements [begin, end) of the tensor itself; the whole: 0, total.
 //   `in` is read on the root only, `out` is written on every rank (the root copies where they differ).
 //
@@ -41,7 +44,17 @@ struct Part {
   size_t total = 0;
   size_t begin = 0;
   size_t end = 0;
+  size_t slice = 0;  // allreduce: elements per slice, a multiple of 16 or `total`; 0: the usual ones
+  // Where not null, `in` may be read only once this is not 0. Set for exchanges between hosts alone,
+  // which start before the sum of a host is there.
+  const std::atomic<uint32_t>* ready = nullptr;
+
+  void await_input() const {
+    if (ready != nullptr) ready->wait(0, std::memory_order_acquire);
+  }
 };
+// slice_length() unless the part says otherwise.
+size_t slice_length(const Part& part, int ranks);
 
 // out = postscale * sum over ranks of (prescale * in). Scales are applied in float32 for float16,
 // bfloat16 and float32, in float64 for float64; for integer types both must be 1.

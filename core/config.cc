@@ -352,6 +352,7 @@ Result<Settings> Config::settings() const {
   s.stall_warning = duration("failure.stall_warning");
   s.stall_timeout = duration("failure.stall_timeout");
   s.leave_timeout = duration("failure.leave_timeout");
+  s.dump_signal = boolean("failure.dump_signal");
   s.fusion_bytes = bytes("tuning.fusion_bytes");
   s.chunk_bytes = bytes("tuning.chunk_bytes");
   s.shm_chunk_bytes = bytes("tuning.shm_chunk_bytes");

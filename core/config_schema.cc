@@ -23,8 +23,8 @@ const std::vector<ConfigKey>& config_schema() {
        "What proves that a connection belongs to the job."},
       {"secret_file", "PUSHPULL_SECRET_FILE", "", kString, "", "", "File that holds the secret."},
       {"interface", "PUSHPULL_INTERFACE", "--interface", kString, "", "",
-       "Network interfaces to use: names, prefixes or CIDR, ^ excludes; empty follows the route to "
-       "the rendezvous."},
+       "Network interfaces to use: names, prefixes, CIDR, ipv4 or ipv6, ^ excludes; empty follows "
+       "the route to the rendezvous."},
       {"ports", "PUSHPULL_PORTS", "--ports", kString, "", "",
        "Ports to listen on, such as 30000-30100; empty takes free ones."},
       {"local", "PUSHPULL_LOCAL", "", kChoice, "auto", "auto|shm|backend",
@@ -50,6 +50,9 @@ const std::vector<ConfigKey>& config_schema() {
        "A key that some ranks have not announced for this long fails; 0: never."},
       {"failure.leave_timeout", "PUSHPULL_LEAVE_TIMEOUT", "", kDuration, "5s", "",
        "How long a rank that leaves waits for the others."},
+      {"failure.dump_signal", "PUSHPULL_DUMP_SIGNAL", "", kBool, "true", "",
+       "SIGUSR2, or pushpull dump, makes a rank print what it waits for, unless the script handles the "
+       "signal itself."},
       {"tuning.fusion_bytes", "PUSHPULL_FUSION_BYTES", "", kBytes, "4MiB", "0..16GiB",
        "How much one batch of keys carries."},
       {"tuning.chunk_bytes", "PUSHPULL_CHUNK_BYTES", "", kBytes, "256KiB", "1KiB..1GiB",
@@ -58,8 +61,22 @@ const std::vector<ConfigKey>& config_schema() {
        "Pieces in which ranks of one host exchange."},
       {"tuning.lanes", "PUSHPULL_LANES", "", kInt, "1", "1..64",
        "How many times the group is connected, with a thread each."},
-      {"launch.engine", "PUSHPULL_ENGINE", "--engine", kChoice, "auto", "auto|local|mpirun",
-       "What starts the workers; auto takes mpirun for the mpi backend and local otherwise."},
+      {"launch.engine", "PUSHPULL_ENGINE", "--engine", kChoice, "auto",
+       "auto|local|mpirun|slurm|kubernetes",
+       "What starts the workers; auto takes slurm inside an allocation, mpirun for the mpi backend "
+       "or several hosts, local otherwise."},
+      {"launch.hosts", "PUSHPULL_HOSTS", "--hosts", kString, "", "",
+       "Hosts and how many workers each takes, as in a:2,b:2."},
+      {"launch.hostfile", "PUSHPULL_HOSTFILE", "--hostfile", kString, "", "",
+       "File with a host in each line, as in 'a slots=2' or 'a:2'."},
+      {"launch.forward", "PUSHPULL_FORWARD", "--forward", kString, "auto", "",
+       "Variables that workers on other hosts get from here: names, prefixes as in OMP_*, ^ "
+       "excludes."},
+      {"launch.starter_args", "PUSHPULL_STARTER_ARGS", "--starter-args", kString, "", "",
+       "Further arguments for mpirun, srun or sbatch, quoted as in a shell."},
+      {"launch.restarts", "PUSHPULL_RESTARTS", "--restarts", kInt, "0", "0..1000000",
+       "How often the job is started again when a worker asks for it by exit code 75 or is "
+       "lost."},
       {"launch.timeout", "PUSHPULL_JOB_TIMEOUT", "--timeout", kDuration, "0", "",
        "The job is ended after this long; 0: never."},
       {"launch.grace", "PUSHPULL_GRACE", "--grace", kDuration, "5s", "",
@@ -69,6 +86,40 @@ const std::vector<ConfigKey>& config_schema() {
       {"launch.bind", "PUSHPULL_BIND", "--bind", kChoice, "none", "none|share",
        "CPU cores of the workers of a host: all for each, or a share for each."},
       {"launch.env", "", "", kStringMap, "", "", "Environment variables for the workers."},
+      {"kubernetes.image", "", "--image", kString, "", "", "Container image of the workers."},
+      {"kubernetes.namespace", "", "--namespace", kString, "", "",
+       "Namespace of the objects; empty: kubectl's current one."},
+      {"kubernetes.context", "", "", kString, "", "",
+       "Which cluster of kubectl's configuration --engine kubernetes talks to; empty: its current "
+       "one."},
+      {"kubernetes.pull_policy", "", "", kChoice, "IfNotPresent", "Always|IfNotPresent|Never",
+       "When nodes fetch the image."},
+      {"kubernetes.pull_secret", "", "", kString, "", "",
+       "Name of the Secret with which nodes fetch the image."},
+      {"kubernetes.secret", "", "", kString, "", "",
+       "Name of a Secret that is there already, with the keys 'secret' and, where Redis is used, "
+       "'redis-password'; empty: one is made up."},
+      {"kubernetes.cpu", "", "", kString, "1", "", "CPU that a worker asks for, such as 2 or 500m."},
+      {"kubernetes.memory", "", "", kString, "2Gi", "",
+       "Memory that a worker asks for, and its limit."},
+      {"kubernetes.shared_memory", "", "", kString, "256Mi", "",
+       "Size of a worker's /dev/shm, which is part of its memory; MXNet's DataLoader uses it."},
+      {"kubernetes.limits", "", "", kStringMap, "", "",
+       "Further resources for a worker, such as nvidia.com/gpu: 1."},
+      {"kubernetes.node_selector", "", "", kStringMap, "", "", "Labels of the nodes to use."},
+      {"kubernetes.annotations", "", "", kStringMap, "", "", "Annotations for the workers' pods."},
+      {"kubernetes.service_account", "", "", kString, "", "", "Service account of the pods."},
+      {"kubernetes.user", "", "", kInt, "1000", "1..2147483647", "Number of the user in the pods."},
+      {"kubernetes.restarts", "", "", kInt, "6", "0..1000",
+       "How often the whole group may be started again after a lost worker."},
+      {"kubernetes.checkpoint", "", "", kString, "", "",
+       "Where the script keeps its checkpoints: pvc://claim/folder, nfs://server/path or "
+       "hostpath:///path is mounted at /checkpoint; another URL is only passed on, in "
+       "PUSHPULL_CHECKPOINT."},
+      {"kubernetes.redis_image", "", "", kString, "redis:7.2", "",
+       "Container image of the Redis server of redis.start."},
+      {"kubernetes.metrics_port", "", "", kInt, "0", "0..65535",
+       "Port where the script serves metrics to Prometheus; 0: none."},
   };
   return schema;
 }

@@ -224,6 +224,11 @@ class Reader {
 
 Result<std::vector<YamlLeaf>> read_config_yaml(const std::string& name,
                                                const std::string& content) {
+  if (const size_t zero = content.find('\0'); zero != std::string::npos) {
+    const auto line = std::count(content.begin(), content.begin() + static_cast<ptrdiff_t>(zero), '\n');
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}:{}: a zero byte stands here; this is no text file", name, line + 1));
+  }
   try {
     return Reader(name).read(content);
   } catch (const YAML::Exception& e) {  // yaml-cpp reports by exceptions

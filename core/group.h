@@ -11,13 +11,14 @@
 
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/layout.h"
 #include "core/net/socket.h"
 
 namespace pushpull {
 
-// One process of the group, as it described itself when it joined. Index in Group::members = rank.
+// One process of the group, as it described itself when it joined.
 struct Member {
-  int rank = -1;
+  int rank = -1;                  // in the whole group, also where a part of it is connected
   std::string host;               // host name, for people
   int64_t pid = 0;
   std::string boot_id;            // same boot id and network namespace: may share memory (not proof)
@@ -37,14 +38,22 @@ class Mesh {
 
 inline constexpr size_t kPairBytes = 136u << 10;
 
+// Of each member the lowest rank that it may share memory with, as far as one can tell without
+// trying; its own rank where it is the lowest or the only one.
+std::vector<int> candidate_hosts(const std::vector<Member>& members);
+
+struct Stages;  // core/backend.h
+
 struct Group {
   std::string job;          // PUSHPULL_JOB
   std::string run;          // random id of this start of the job
   int generation = 0;       // of the group within the run
-  int rank = 0;
+  int rank = 0;             // index of this process in `members`
   std::vector<Member> members;
+  Layout layout;            // which of them share memory; what is not known yet counts as apart
   std::string secret;       // of the job; for backends that open connections of their own
   Mesh* mesh = nullptr;     // valid during Backend::connect only; null for MPI and self
+  Stages* stages = nullptr;  // for a backend that joins two others, during connect only
   // Valid during Backend::connect only, may be empty; any thread. Why the group will not come about:
   // whoever waits for other members looks there from time to time.
   std::function<std::optional<Error>()> given_up;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/bootstrap.h"
+#include "core/explain.h"
 #include "core/fork_guard.h"
 #include "core/work_state.h"
 
@@ -26,6 +27,9 @@ bool is_integer(DType dtype) {
   return dtype == DType::kInt8 || dtype == DType::kUint8 || dtype == DType::kInt32 ||
          dtype == DType::kInt64;
 }
+
+// What the control plane carries in one string.
+constexpr size_t kLongestKey = 1u << 20;
 
 struct Advice {
   std::string_view call;
@@ -58,12 +62,14 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
                         [scheduler = std::weak_ptr(session_->scheduler)] {
                           if (const auto live = scheduler.lock()) live->report_progress();
                         });
+    if (settings.dump_signal) explain_on_signal(settings.job);
     watch();
   }
 
   ~KVStoreImpl() override {
     if (::getpid() != pid_) {
       session_.release();  // its threads are the parent's
+      explainer_.release();
       return;
     }
     unwatch();
@@ -76,7 +82,8 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
 
   Work pushpull(std::string_view key, std::span<const Tensor> ins, std::span<const Tensor> outs,
                 const PushPullOptions& options) override {
-    if (auto usable = check_tensors(key, ins, outs, options); !usable) return finished(usable);
+    if (auto usable = check_tensors(key, ins, outs, options); !usable)
+      return refuse(CallKind::kPushPull, key, options.call, usable.error());
     auto call = make_call(CallKind::kPushPull, key, ins.front(), options.call, options.priority);
     call->signature.reduce = Reduce{options.prescale, options.postscale};
     for (const Tensor& in : ins) call->ins.push_back(in.data);
@@ -86,13 +93,14 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
 
   Work broadcast(std::string_view key, const Tensor& value, std::span<const Tensor> outs, int root,
                  const BroadcastOptions& options) override {
-    if (auto usable = check_tensors(key, {&value, 1}, outs, {}); !usable) return finished(usable);
+    if (auto usable = check_tensors(key, {&value, 1}, outs, {}); !usable)
+      return refuse(CallKind::kBroadcast, key, options.call, usable.error());
     if (root < 0 || root >= num_workers())
-      return finished(fail(Error(ErrorCode::kInvalidArgument,
-                                 fmt::format("broadcast of key '{}': root rank {} does not exist in a group "
-                                             "of {}",
-                                             key, root, num_workers()))
-                               .at_key(std::string(key))));
+      return refuse(CallKind::kBroadcast, key, options.call,
+                    Error(ErrorCode::kInvalidArgument,
+                          fmt::format("broadcast of key '{}': root rank {} does not exist in a group of {}",
+                                      key, root, num_workers()))
+                        .at_key(std::string(key)));
     auto call = make_call(CallKind::kBroadcast, key, value, options.call, options.priority);
     call->signature.root = root;
     call->ins.push_back(value.data);
@@ -104,6 +112,14 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
     if (forked()) return finished(fail(forked_error()));
     auto call = std::make_unique<Call>();
     call->kind = CallKind::kBarrier;
+    return submit(std::move(call));
+  }
+
+  Work join(int* last) override {
+    if (forked()) return finished(fail(forked_error()));
+    auto call = std::make_unique<Call>();
+    call->kind = CallKind::kJoin;
+    if (last) call->outs.push_back(last);
     return submit(std::move(call));
   }
 
@@ -133,7 +149,8 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
   }
 
   void withdraw(CallKind kind, std::string_view key, uint64_t call, std::string_view reason) override {
-    if (!forked()) session_->scheduler->withdraw(kind, key, call, reason);
+    if (!forked() && key.size() <= kLongestKey)
+      session_->scheduler->withdraw(kind, key, call, reason);
   }
 
   Result<void> close() override {
@@ -163,6 +180,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
     fds.push_back(session_->link->fd());
     for (int fd : fds)
       if (fd >= 0) ::close(fd);
+    if (explainer_) explainer_->after_fork_in_child();
   }
 
   std::string dump() const override {
@@ -179,6 +197,21 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
                  fmt::format("this process was forked from pid {}, which owns the store; create stores "
                              "after forking, or use them in the parent only",
                              pid_));
+  }
+
+  void explain_on_signal(const std::string& job) {
+    Session& session = *session_;
+    explainer_ = Explainer::start(
+        *session.io, {.job = job, .rank = rank(), .size = num_workers(), .text = {}},
+        {.own = [&session] { return session.scheduler->dump(); },
+         .ask =
+             [&session] {
+               if (session.scheduler->failure()) return false;
+               const FromRank explain = Explain{};
+               session.link->send({&explain, 1});
+               return true;
+             }});
+    if (explainer_) session.scheduler->when_explained(explainer_->answered());
   }
 
   void place(int local_rank) {
@@ -200,6 +233,10 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
       return fail(Error(ErrorCode::kInvalidArgument, fmt::format("key '{}': {}", key, what))
                       .at_key(std::string(key)));
     };
+    if (key.size() > kLongestKey)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("a key of {} bytes that begins with '{}' is longer than {} bytes", key.size(),
+                              key.substr(0, 40), kLongestKey));
     if (ins.empty() || outs.empty()) return wrong("at least one input and one output are needed");
     const Tensor& first = ins.front();
     for (auto list : {ins, outs}) {
@@ -213,6 +250,12 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
       if (!std::isfinite(s) || (is_integer(first.dtype) && s != 1.0))
         return wrong(fmt::format("cannot scale {} by {}", to_string(first.dtype), s));
     return {};
+  }
+
+  // A call with wrong arguments counts as made, and as failed on every rank: the others do not wait.
+  Work refuse(CallKind kind, std::string_view key, uint64_t number, const Error& error) {
+    if (!forked()) withdraw(kind, key, number != 0 ? number : reserve(kind, key), error.message());
+    return finished(fail(error));
   }
 
   static std::unique_ptr<Call> make_call(CallKind kind, std::string_view key, const Tensor& like,
@@ -244,6 +287,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
   int local_rank_ = 0;
   int local_size_ = 0;
   std::atomic<bool> closed_ = false;
+  std::unique_ptr<Explainer> explainer_;  // ends before the session that it looks at
 };
 
 }  // namespace

@@ -54,7 +54,8 @@ class KVStore {
 
   // A call is identified by (kind, key, how many-th call of that). Where program order and the order in
   // which data becomes ready differ, reserve the number in program order first and pass it with the
-  // call; a reserved call must be made or withdrawn. Numbers start at 1.
+  // call; a reserved call must be made or withdrawn. Numbers start at 1. A call with wrong arguments
+  // counts as made, and fails on every rank. Keys have at most 1 MiB.
   virtual uint64_t reserve(CallKind kind, std::string_view key) = 0;
 
   // outs[j] = sum of ins over all ranks and over each rank's list. Every tensor has the same dtype and
@@ -69,6 +70,11 @@ class KVStore {
                                        const BroadcastOptions& options = {}) = 0;
   // Done when all earlier calls of all ranks are done.
   [[nodiscard]] virtual Work barrier() = 0;
+  // For a rank that has run out of data before others: done when all ranks have called it. Until then
+  // the others' pushpulls and barriers go on, this rank takes part in them with zeros, and they
+  // count as made here too; their broadcasts, and calls of this rank, fail. `last` (may be null) is
+  // written before: the rank that joined last, which has the newest values.
+  [[nodiscard]] virtual Work join(int* last) = 0;
 
   // The calls of MXNet's KVStore that a collective store does not have: always Unsupported, with the
   // sentence "<call> is not supported in kvstore with type <type>" and what to use instead.

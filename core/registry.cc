@@ -124,9 +124,10 @@ Result<Interface*> Registry::find(
   if (path.empty()) {
     const auto known = names(kind);
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("there is no {} named '{}' (no {} in {}); known are: {}", kind, name,
+                fmt::format("there is no {} named '{}' (no {} in {}); known are: {}{}", kind, name,
                             file, fmt::join(directories_, ", "),
-                            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+                            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
+                            kind == "store" ? "; PUSHPULL_RENDEZVOUS begins with such a name" : ""));
   }
   const std::string what = fmt::format("{} '{}'", kind, name);
   auto module = open_module<Module>(what, kind, path);

@@ -82,8 +82,9 @@ Result<Advert> StoreRendezvous::find(const std::string& known_run, Deadline dead
     if (!text) {
       if (seen.empty()) seen = text.error().message();
       Error error(ErrorCode::kTimeout,
-                  fmt::format("rank 0 of job '{}' did not register at {} within {} ({})", job_,
-                              store_->description(), seconds_text(deadline - began), seen));
+                  fmt::format("rank 0 of job '{}' did not register at {} within {} ({}); is rank 0 running, with "
+                              "the same PUSHPULL_JOB and PUSHPULL_RENDEZVOUS?",
+                              job_, store_->description(), seconds_text(deadline - began), seen));
       return fail(error.at_rank(0));
     }
     auto advert = Advert::decode(*text);
@@ -110,10 +111,11 @@ Result<void> StoreRendezvous::compare(const std::string& found, Deadline deadlin
   const auto other = Advert::decode(found);
   if (!other) return store_->set(key_, published_, deadline);
   if (other->run == run_) return {};
+  const Advert ours = Advert::decode(published_).value_or(Advert());
   Error error(ErrorCode::kAborted,
               fmt::format("another run of job '{}' has replaced this one: its rank 0 is on host {} "
-                          "(pid {})",
-                          job_, other->host, other->pid));
+                          "(pid {}), this one's on host {} (pid {})",
+                          job_, other->host, other->pid, ours.host, ours.pid));
   return fail(error.at_rank(0, other->host).make_restartable());
 }
 

@@ -126,7 +126,7 @@ uint64_t Scheduler::reserve_locked(KeyEntry& e) {
   const uint64_t number = e.next_number++;
   Slot& slot = e.slots[number];
   slot.sequence = ++sequence_;
-  if (e.kind == CallKind::kBarrier && !slot.ended) barriers_.push_back({sequence_, open_calls_});
+  if (waits_for_earlier(e.kind) && !slot.ended) barriers_.push_back({sequence_, open_calls_});
   if (!slot.ended) ++open_calls_;
   return number;
 }
@@ -153,6 +153,16 @@ void Scheduler::submit(std::unique_ptr<Call> call) {
       } else {
         Slot& slot = found->second;
         slot.claimed = true;
+        if (!slot.ended && made_after_join(e, call->number)) {
+          constexpr char kReason[] = "it was made after join() and before all ranks had joined";
+          slot.ended = Error(ErrorCode::kInvalidArgument,
+                             fmt::format("{} of key '{}', call {}: {}", to_string(e.kind), e.key,
+                                         call->number, kReason));
+          outbox_.emplace_back(Withdraw{e.kind, e.key, call->number, kReason});
+          end_call(e, call->number);
+        } else if (e.kind == CallKind::kJoin) {
+          joining_ = slot.sequence;
+        }
         if (slot.ended) {
           error = slot.ended;
           if (found->first < e.next_announce) e.slots.erase(found);
@@ -187,6 +197,11 @@ void Scheduler::withdraw(CallKind kind, std::string_view key, uint64_t number,
   flush();
 }
 
+bool Scheduler::made_after_join(const KeyEntry& e, uint64_t number) const {
+  const auto found = e.slots.find(number);
+  return joining_ != 0 && found->second.sequence > joining_;
+}
+
 // Announces, in the order of their numbers, the calls of this key that are there.
 void Scheduler::announce_ready(KeyEntry& e) {
   for (;;) {
@@ -199,7 +214,7 @@ void Scheduler::announce_ready(KeyEntry& e) {
       continue;
     }
     if (!slot.call) return;
-    if (e.kind == CallKind::kBarrier) {
+    if (waits_for_earlier(e.kind)) {
       const auto waiting =
           std::find_if(barriers_.begin(), barriers_.end(),
                        [&](const Waiting& w) { return w.sequence == slot.sequence; });
@@ -227,14 +242,15 @@ void Scheduler::end_call(KeyEntry& e, uint64_t number) {
   if (found == e.slots.end() || found->second.sequence == 0) return;
   const uint64_t sequence = found->second.sequence;
   --open_calls_;
-  if (e.kind == CallKind::kBarrier)
+  if (sequence == joining_) joining_ = 0;
+  if (waits_for_earlier(e.kind))
     std::erase_if(barriers_, [&](const Waiting& w) { return w.sequence == sequence; });
   bool released = false;
   for (Waiting& w : barriers_)
     if (w.sequence > sequence && --w.earlier == 0) released = true;
   if (released)
-    for (auto& [key, barrier] : entries_[static_cast<size_t>(CallKind::kBarrier)])
-      announce_ready(*barrier);
+    for (const CallKind kind : {CallKind::kBarrier, CallKind::kJoin})
+      for (auto& [key, waiting] : entries_[static_cast<size_t>(kind)]) announce_ready(*waiting);
   if (open_calls_ == 0) changed_.notify_all();
 }
 
@@ -262,6 +278,7 @@ void Scheduler::receive(const ToRank& message) {
     return;
   }
   if (const auto* failed = std::get_if<Failed>(&message)) return on_failed(*failed);
+  if (const auto* stand_in = std::get_if<StandIn>(&message)) return on_stand_in(*stand_in);
   if (const auto* warning = std::get_if<Warning>(&message)) return logger_->warning(warning->message);
   if (const auto* aborted = std::get_if<Aborted>(&message)) {
     Error error(aborted->code, aborted->message);
@@ -271,6 +288,13 @@ void Scheduler::receive(const ToRank& message) {
                                : std::string());
     if (aborted->restartable) error.make_restartable();
     return fail_group(error);
+  }
+  if (const auto* explanation = std::get_if<Explanation>(&message)) {
+    std::unique_lock lock(mutex_);
+    const auto explained = explained_;
+    lock.unlock();
+    if (explained) explained(explanation->text);
+    return;
   }
   if (std::holds_alternative<Farewell>(message)) {
     std::lock_guard lock(mutex_);
@@ -344,6 +368,32 @@ void Scheduler::on_failed(const Failed& failed) {
   flush();
   logger_->error(error.message());
   if (call) complete(std::move(call), fail(error));
+}
+
+// This rank has joined and the others go on: zeros take the place of the call that it did not make.
+void Scheduler::on_stand_in(const StandIn& stand_in) {
+  auto call = std::make_unique<Call>();
+  call->number = stand_in.call;
+  call->signature = stand_in.signature;
+  call->work = std::make_shared<WorkState>();
+  call->count = 1;
+  for (const int64_t d : stand_in.signature.shape) call->count *= static_cast<size_t>(d);
+  call->local_sum.resize(call->count * size_of(stand_in.signature.dtype));
+  call->ins.push_back(call->local_sum.data());
+  call->outs.push_back(call->local_sum.data());
+
+  std::lock_guard lock(mutex_);
+  const auto named = named_.find(stand_in.id);
+  if (failure_ || named == named_.end()) return;
+  KeyEntry& e = *named->second;
+  call->kind = e.kind;
+  call->key = e.key;
+  call->entry = &e;
+  Slot& slot = e.slots[stand_in.call];
+  slot = Slot{++sequence_, std::move(call), std::nullopt, true};
+  ++open_calls_;
+  e.next_number = std::max(e.next_number, stand_in.call + 1);
+  e.next_announce = std::max(e.next_announce, stand_in.call + 1);
 }
 
 void Scheduler::coordinator_lost(const std::string& why) {
@@ -528,8 +578,12 @@ void Scheduler::stop_watching(std::unique_lock<std::mutex>& lock) {
 }
 
 Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
-  if (batch.kind == CallKind::kBarrier) {
-    for (const Piece& piece : batch.pieces) piece_done(piece);
+  if (waits_for_earlier(batch.kind)) {
+    for (const Piece& piece : batch.pieces) {
+      if (batch.kind == CallKind::kJoin && !piece.call->outs.empty())
+        *static_cast<int*>(piece.call->outs.front()) = static_cast<int>(piece.begin);
+      piece_done(piece);
+    }
     return {};
   }
   std::vector<Part> parts;
@@ -552,7 +606,10 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
       in = call.local_sum.data();
     }
     index.push_back(i);
-    parts.push_back({in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end});
+    const int slices = group_.layout.slices();
+    const size_t slice = slices > 0 ? slice_length(call.count, slices) : 0;
+    parts.push_back(
+        {in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end, slice});
   }
   if (parts.empty()) return {};
   const PartDone done = [&](size_t i) { piece_done(batch.pieces[index[i]]); };
@@ -596,6 +653,11 @@ void Scheduler::settle(uint64_t batch, const Error& error) {
   }
   lock.unlock();
   fail_group(error);
+}
+
+void Scheduler::when_explained(std::function<void(const std::string&)> f) {
+  std::lock_guard lock(mutex_);
+  explained_ = std::move(f);
 }
 
 std::string Scheduler::dump() const {

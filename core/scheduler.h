@@ -73,6 +73,7 @@ class Scheduler {
   // Fails what is left and joins the data thread. No message may arrive any more.
   ~Scheduler();
 
+  // A call that is made after a join was and before all ranks have joined fails, on every rank.
   uint64_t reserve(CallKind kind, std::string_view key);
   void submit(std::unique_ptr<Call> call);
   void withdraw(CallKind kind, std::string_view key, uint64_t number, std::string_view reason);
@@ -94,6 +95,8 @@ class Scheduler {
   void report_progress();
 
   std::string dump() const;
+  // What is done with the coordinator's answers to Explain. Set once.
+  void when_explained(std::function<void(const std::string&)> f);
   // In the child of a fork: forgets the data thread.
   void abandon();
 
@@ -117,6 +120,8 @@ class Scheduler {
   void end_call(KeyEntry& entry, uint64_t number);
   void on_batch(const Batch& batch);
   void on_failed(const Failed& failed);
+  void on_stand_in(const StandIn& stand_in);
+  bool made_after_join(const KeyEntry& entry, uint64_t number) const;
   std::vector<std::unique_ptr<Call>> take_calls(bool batched);
   // An orderly end has nothing under way that the backend would have to drop.
   void end_group(const Error& error, bool orderly);
@@ -141,7 +146,7 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable runnable_;  // data thread: a batch, a failure, a watch to end, or the end
   std::condition_variable changed_;   // leave(), settle(): calls ended, farewell, failure
-  std::unordered_map<std::string, std::unique_ptr<KeyEntry>> entries_[3];
+  std::unordered_map<std::string, std::unique_ptr<KeyEntry>> entries_[kNumCallKinds];
   std::unordered_map<uint32_t, KeyEntry*> named_;
   std::deque<RunnableBatch> batches_;
   std::atomic<bool> waiting_batch_ = false;  // batches_ is not empty, for a look without the lock
@@ -163,9 +168,11 @@ class Scheduler {
     uint64_t sequence;  // of a barrier
     size_t earlier;     // calls reserved before it that are still open
   };
-  std::deque<Waiting> barriers_;
+  std::deque<Waiting> barriers_;      // and joins
+  uint64_t joining_ = 0;              // sequence of the join that goes on; 0: none
   uint64_t running_ = 0, finished_ = 0, reported_ = 0;
   std::optional<Error> failure_;
+  std::function<void(const std::string&)> explained_;
   bool leaving_ = false, farewell_ = false, stop_ = false;
   std::shared_ptr<WorkDriver> driver_;
   std::thread thread_;

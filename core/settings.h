@@ -23,6 +23,7 @@ struct Settings {
   std::string redis_password;        // PUSHPULL_REDIS_PASSWORD or the content of …_FILE
   std::string interface;             // PUSHPULL_INTERFACE
   std::string ports;                 // PUSHPULL_PORTS, "30000-30100"
+  std::string host_label;            // sets ranks of one machine apart as if on several (tests)
   std::string module_path;           // PUSHPULL_BACKEND_PATH
   std::string log = "warning";       // PUSHPULL_LOG: error, warning, info, debug
 
@@ -31,6 +32,7 @@ struct Settings {
   Duration stall_warning = std::chrono::seconds(30);   // 0: never
   Duration stall_timeout = std::chrono::seconds(600);  // 0: never
   Duration leave_timeout = std::chrono::seconds(5);
+  bool dump_signal = true;           // SIGUSR2 prints what this rank waits for
 
   // tuning:
   size_t fusion_bytes = 4u << 20;    // how much one batch carries

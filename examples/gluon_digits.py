@@ -9,7 +9,10 @@ not depend on the number of workers.
 """
 
 import argparse
+import os
+import pathlib
 import sys
+import tempfile
 import time
 
 import mxnet as mx
@@ -29,6 +32,9 @@ def parse_arguments():
     parser.add_argument("--learning-rate", type=float, default=0.05, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--steps", type=int, help="stop after so many steps")
+    parser.add_argument("--checkpoint", metavar="FOLDER", default=os.environ.get("PUSHPULL_CHECKPOINT"),
+                        help="rank 0 writes a checkpoint there after each epoch; where one is, training "
+                             "goes on from it (default: $PUSHPULL_CHECKPOINT)")
     parser.add_argument("--save", metavar="FILE.npz",
                         help="write the trained parameters; {rank} stands for the worker's rank")
     return parser.parse_args()
@@ -100,13 +106,70 @@ class Progress:
         print(line, end="" if self.on_terminal else "\n", file=sys.stderr, flush=True)
 
 
+class Checkpoints:
+    """Rank 0's files: parameters, the optimizer's state, and the number of steps behind them.
+
+    A checkpoint is a folder that gets its name when it is complete, so that a process that is killed leaves
+    the one before. Only rank 0 reads; the others get everything from it by broadcast.
+    """
+
+    def __init__(self, folder, store):
+        self.folder = pathlib.Path(folder) if folder else None
+        self.store = store
+
+    def save(self, step, network, trainer):
+        if self.folder is None or self.store.rank != 0:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        new = pathlib.Path(tempfile.mkdtemp(dir=self.folder, prefix="new-"))
+        network.save_parameters(str(new / "parameters"))
+        trainer.save_states(str(new / "optimizer"))
+        new.rename(self.folder / f"step-{step:08d}")
+        for old in self._complete()[:-2]:
+            for file in old.iterdir():
+                file.unlink()
+            old.rmdir()
+
+    def resume(self, network, trainer):
+        """-> the step to go on with, on every rank."""
+        if self.folder is None:
+            return 0
+        newest = self._complete()[-1:] if self.store.rank == 0 else []
+        step = self._from_rank_0("step", [int(newest[0].name[5:]) if newest else 0], "int64")
+        if step == [0]:
+            return 0
+        if newest:
+            network.load_parameters(str(newest[0] / "parameters"))
+        for name, parameter in network.collect_params().items():
+            self.store.broadcast(f"checkpoint:{name}", parameter.data(), root_rank=0)
+        state = (newest[0] / "optimizer").read_bytes() if newest else b""
+        size = self._from_rank_0("size", [len(state)], "int64")[0]
+        state = self._from_rank_0("state", np.frombuffer(state.ljust(size), "uint8"), "uint8")
+        with tempfile.NamedTemporaryFile() as file:
+            pathlib.Path(file.name).write_bytes(bytes(state))
+            trainer.load_states(file.name)
+        return step[0]
+
+    def _complete(self):
+        return sorted(self.folder.glob("step-*")) if self.folder.is_dir() else []
+
+    def _from_rank_0(self, key, values, dtype):
+        array = mx.nd.array(values, dtype=dtype)
+        self.store.broadcast(f"checkpoint:{key}", array, root_rank=0)
+        return array.asnumpy().tolist()
+
+
 def train(network, store, images, labels, arguments):
     trainer = gluon.Trainer(network.collect_params(), "sgd",
                             {"learning_rate": arguments.learning_rate, "momentum": 0.9}, kvstore=store)
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     plan = list(batches(len(labels), arguments))
     progress = Progress(len(plan), arguments.epochs, enabled=store.rank == 0)
-    for step, (epoch, batch) in enumerate(plan):
+    checkpoints = Checkpoints(arguments.checkpoint, store)
+    first = progress.done = checkpoints.resume(network, trainer)
+    if first and store.rank == 0:
+        print(f"going on after step {first}", flush=True)
+    for step, (epoch, batch) in enumerate(plan[first:], first):
         mine = share_of(batch, store)
         with autograd.record():
             loss = loss_of(network(mx.nd.array(images[mine])), mx.nd.array(labels[mine]))
@@ -115,6 +178,8 @@ def train(network, store, images, labels, arguments):
         trainer.step(len(batch))
         epoch_ends = step + 1 == len(plan) or plan[step + 1][0] != epoch
         progress.step(epoch, epoch_ends, lambda current=loss: current.mean().asscalar())
+        if epoch_ends:
+            checkpoints.save(step + 1, network, trainer)
 
 
 def test_accuracy(network, store, images, labels):
@@ -150,7 +215,8 @@ def main():
 
     train_images, train_labels, test_images, test_labels = load_data()
     if store.rank == 0:
-        print(f"{store.num_workers} workers, store {store.type}, {len(train_labels)} images to learn from")
+        print(f"{store.num_workers} workers, store {store.type}, {len(train_labels)} images to learn from",
+              flush=True)
     train(network, store, train_images, train_labels, arguments)
     accuracy = test_accuracy(network, store, test_images, test_labels)
     differences = count_differences(network, store)

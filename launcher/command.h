@@ -25,6 +25,12 @@ std::vector<std::unique_ptr<Command>> all_commands();
 
 std::unique_ptr<Command> make_run_command();
 std::unique_ptr<Command> make_config_command();
+std::unique_ptr<Command> make_dump_command();
+std::unique_ptr<Command> make_check_command();
+std::unique_ptr<Command> make_completion_command();
+std::unique_ptr<Command> make_man_command();
+std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_manifest_command();
 std::unique_ptr<Command> make_shim_command();
 
 }  // namespace pushpull::launcher

@@ -53,7 +53,8 @@ std::string ConfigFlags::file() const {
   return file_.empty() ? environment_variable("PUSHPULL_CONFIG").value_or("") : file_;
 }
 
-Result<Config> ConfigFlags::load(const Config::Environment& environment) const {
+Result<Config> ConfigFlags::load(const Config::Environment& environment,
+                                 const std::map<std::string, std::string>& overrides) const {
   std::map<std::string, std::string> flags;
   for (const auto& [path, text] : values_) {
     if (!text.empty()) flags[path] = text;
@@ -75,6 +76,7 @@ Result<Config> ConfigFlags::load(const Config::Environment& environment) const {
     }
     flags[path] = setting.substr(equals + 1);
   }
+  for (const auto& [path, text] : overrides) flags[path] = text;
   return Config::load(flags, environment, file_);
 }
 

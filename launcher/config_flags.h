@@ -20,7 +20,10 @@ class ConfigFlags {
   // `command`.
   void add_to(CLI::App& command);
 
-  [[nodiscard]] Result<Config> load(const Config::Environment& environment) const;
+  // `overrides`: path -> text, in place of what the command line says.
+  [[nodiscard]] Result<Config> load(
+      const Config::Environment& environment,
+      const std::map<std::string, std::string>& overrides = {}) const;
   // As given by -c, or by PUSHPULL_CONFIG; empty where there is none.
   std::string file() const;
 

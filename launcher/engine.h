@@ -26,6 +26,10 @@ class EngineEvents {
   virtual void worker_output(int rank, Stream stream, std::string_view bytes) = 0;
   // After its output up to now was delivered. Once per started worker.
   virtual void worker_ended(int rank, int wait_status) = 0;
+  // It will never be heard of again, say because its host is gone. Instead of worker_ended().
+  virtual void worker_lost(int rank, const std::string& why) = 0;
+  // For people, before workers start.
+  virtual void note(const std::string& text) = 0;
   // What the starter itself says, line by line or not.
   virtual void starter_output(std::string_view bytes) = 0;
   // The starter ended, or did not bring the workers up in time. Workers that did not report an end

@@ -1,5 +1,6 @@
 #include "launcher/frames.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -89,10 +90,52 @@ std::vector<std::string> FieldReader::texts() {
   return values;
 }
 
+namespace {
+
+constexpr int64_t kMostCores = 65536;
+
+void write_cores(FieldWriter& writer, const std::vector<int>& cores) {
+  writer.number(static_cast<int64_t>(cores.size()));
+  for (const int core : cores) writer.number(core);
+}
+
+std::vector<int> read_cores(FieldReader& reader) {
+  std::vector<int> cores;
+  const int64_t count = reader.number();
+  for (int64_t i = 0; i < count && i < kMostCores; ++i) {
+    cores.push_back(static_cast<int>(reader.number()));
+  }
+  return cores;
+}
+
+}  // namespace
+
+std::string ShimGreeting::encode() const {
+  FieldWriter writer;
+  writer.text(host).text(address).number(port);
+  // A hello has room for as many; who has more binds workers to the first of them.
+  write_cores(writer, {cores.begin(), cores.begin() + std::min<ptrdiff_t>(
+                                                          static_cast<ptrdiff_t>(cores.size()), 200)});
+  return writer.take();
+}
+
+Result<ShimGreeting> ShimGreeting::decode(std::string_view content) {
+  FieldReader reader(content);
+  ShimGreeting greeting;
+  greeting.host = reader.text();
+  greeting.address = reader.text();
+  greeting.port = static_cast<int>(reader.number());
+  greeting.cores = read_cores(reader);
+  if (!reader.complete()) {
+    return fail(ErrorCode::kInvalidArgument, "what a shim says of itself is damaged");
+  }
+  return greeting;
+}
+
 std::string StartRequest::encode() const {
   FieldWriter writer;
-  writer.texts(argv).texts(environment).text(log_file).number(static_cast<int64_t>(cores.size()));
-  for (const int core : cores) writer.number(core);
+  writer.texts(argv).texts(environment).number(inherit ? 1 : 0).text(log_file);
+  write_cores(writer, cores);
   return writer.take();
 }
 
@@ -101,10 +144,9 @@ Result<StartRequest> StartRequest::decode(std::string_view content) {
   StartRequest request;
   request.argv = reader.texts();
   request.environment = reader.texts();
+  request.inherit = reader.number() != 0;
   request.log_file = reader.text();
-  const int64_t cores = reader.number();
-  for (int64_t i = 0; i < cores && i < 65536; ++i)
-    request.cores.push_back(static_cast<int>(reader.number()));
+  request.cores = read_cores(reader);
   if (!reader.complete() || request.argv.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the launcher's request to start a worker is damaged");
   }

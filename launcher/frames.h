@@ -13,7 +13,6 @@ namespace pushpull::launcher {
 
 enum class FrameType : uint8_t {
   // From the shim.
-  kHello = 1,       // rank, host
   kStarted = 2,     // pid
   kNotStarted = 3,  // exit code, sentence
   kOut = 4,         // bytes of standard output
@@ -75,11 +74,23 @@ class FieldReader {
   bool ok_ = true;
 };
 
+// What a shim says of itself in the hello of its connection (Hello::detail).
+struct ShimGreeting {
+  std::string host;
+  std::string address;  // numeric, by which other hosts reach it
+  int port = 0;         // that it keeps free for a rendezvous there; 0: none is free
+  std::vector<int> cores;
+
+  std::string encode() const;
+  [[nodiscard]] static Result<ShimGreeting> decode(std::string_view content);
+};
+
 // What a shim is to run. Its own process's variables of the MPI starter are added to the
 // environment.
 struct StartRequest {
   std::vector<std::string> argv;
   std::vector<std::string> environment;
+  bool inherit = false;  // the environment comes on top of the shim's own
   std::vector<int> cores;
   std::string log_file;  // empty: output goes through the connection
 

@@ -46,8 +46,10 @@ constexpr auto kStrayPatience = 1000ms;
 
 class Job : public EngineEvents {
  public:
-  Job(const Plan& plan, int alive)
+  Job(const Plan& plan, int alive, const Capture& capture)
       : plan_(plan),
+        capture_(capture),
+        starter_tagger_(fmt::format("[{}] ", plan.starter ? plan.starter->name : "")),
         output_(STDOUT_FILENO, STDERR_FILENO,
                 [this] { asio::post(io_, [this] { output_changed(); }); }),
         verdict_(static_cast<int>(plan.workers.size()), Clock::now()),
@@ -64,13 +66,19 @@ class Job : public EngineEvents {
     }
     for (size_t rank = 0; rank < plan.workers.size(); ++rank) {
       for (const Stream stream : kStreams) {
-        taggers_.emplace(std::pair(static_cast<int>(rank), stream), fmt::format("[{}] ", rank));
+        taggers_.emplace(std::pair(static_cast<int>(rank), stream),
+                         plan.tagged ? fmt::format("[{}] ", rank) : "");
       }
     }
   }
 
-  int run() {
-    for (const std::string& note : plan_.notes) output_.say(note);
+  JobEnd run() {
+    const int code = run_to_its_end();
+    return {code, verdict_.restart_may_help() && interrupts_ == 0};
+  }
+
+  int run_to_its_end() {
+    for (const std::string& note : plan_.notes) say(note);
     wait_for_signals();
     watch_the_watcher();
     if (const int code = start(); code != 0) return code;
@@ -95,6 +103,7 @@ class Job : public EngineEvents {
   }
 
   void worker_output(int rank, Stream stream, std::string_view bytes) override {
+    if (capture_) return capture_(rank, stream, bytes);
     lines_.clear();
     taggers_.at({rank, stream}).feed(bytes, lines_);
     if (lines_.empty()) return;
@@ -112,7 +121,17 @@ class Job : public EngineEvents {
     after_an_end();
   }
 
+  void worker_lost(int rank, const std::string& why) override {
+    const bool had_failed = verdict_.has_failed();
+    verdict_.lost(rank, why, Clock::now());
+    if (verdict_.has_failed() && !had_failed) after_a_failure();
+    after_an_end();
+  }
+
+  void note(const std::string& text) override { say(text); }
+
   void starter_output(std::string_view bytes) override {
+    if (capture_) return capture_(-1, Stream::kErr, bytes);
     lines_.clear();
     starter_tagger_.feed(bytes, lines_);
     // When workers fail it only repeats that at length.
@@ -125,6 +144,11 @@ class Job : public EngineEvents {
   }
 
  private:
+  void say(const std::string& text) {
+    if (capture_) return capture_(-1, Stream::kErr, text + "\n");
+    output_.say(text);
+  }
+
   static bool is_ignored(int number) {
     struct sigaction action {};
     return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -150,7 +174,7 @@ class Job : public EngineEvents {
   }
 
   int give_up(const Error& error, int code) {
-    output_.say("error: " + error.message());
+    say("error: " + error.message());
     engine_.reset();
     redis_.reset();
     end_all_children(0ms);
@@ -201,7 +225,7 @@ class Job : public EngineEvents {
     }
     const auto now = Clock::now();
     if (number == SIGINT && interrupts_ > 0 && now - last_interrupt_ > kSameInterrupt) {
-      output_.say("killing the workers");
+      say("killing the workers");
       gave_up_waiting_for_readers_ = true;
       return kill_all();
     }
@@ -212,7 +236,7 @@ class Job : public EngineEvents {
     verdict_.interrupted(number);
     to_all(number);
     if (!ending_) {
-      output_.say(fmt::format("{}: passed on to the workers, which have {}s to end{}",
+      say(fmt::format("{}: passed on to the workers, which have {}s to end{}",
                               sigdescr_np(number), seconds(plan_.grace),
                               number == SIGINT ? "; Ctrl-C again kills them at once" : ""));
     }
@@ -226,7 +250,7 @@ class Job : public EngineEvents {
   void timed_out() {
     if (verdict_.all_ended()) return;
     verdict_.timed_out();
-    output_.say(
+    say(
         fmt::format("the job has run for {}s, its timeout; ending it", seconds(plan_.timeout)));
     to_all(SIGTERM);
     kill_after(plan_.grace);
@@ -234,7 +258,7 @@ class Job : public EngineEvents {
 
   void after_a_failure() {
     if (verdict_.all_ended() || ending_) return;
-    output_.say(fmt::format("{}; the others have {}s to end", verdict_.first_failure(),
+    say(fmt::format("{}; the others have {}s to end", verdict_.first_failure(),
                             seconds(plan_.grace)));
     at(end_timer_, std::min(kTimeToNotice, plan_.grace / 2), [this] { to_all(SIGTERM); });
     kill_after(plan_.grace);
@@ -246,7 +270,7 @@ class Job : public EngineEvents {
       if (verdict_.all_ended()) return;
       const auto running = verdict_.still_running();
       if (!running.empty()) {
-        output_.say(fmt::format("killing rank {}, still running after {}s",
+        say(fmt::format("killing rank {}, still running after {}s",
                                 fmt::join(running, ", "), seconds(plan_.grace)));
       }
       kill_all();
@@ -268,7 +292,7 @@ class Job : public EngineEvents {
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
       if (redis_ && pid == redis_->pid()) {
         redis_->forget();
-        output_.say(
+        say(
             fmt::format("the private Redis server has ended with {}", describe_status(status)));
       } else if (engine_) {
         engine_->child_ended(pid, status);
@@ -285,7 +309,7 @@ class Job : public EngineEvents {
     for (const Stream stream : kStreams) {
       if (!output_.closed(stream) || std::exchange(reported_closed_[stream], true)) continue;
       const int why = output_.error(stream);
-      if (why != EPIPE) output_.say(fmt::format("output is lost: {}", errno_text(why)));
+      if (why != EPIPE) say(fmt::format("output is lost: {}", errno_text(why)));
       if (engine_) engine_->close_stream(stream);
     }
   }
@@ -325,10 +349,11 @@ class Job : public EngineEvents {
       verdict_.lines(whose.first, lines_);
       output_.show_open_line(whose.second, "");
     }
-    if (!strays.empty()) {
-      output_.say(fmt::format("ended what the workers left behind: {}", fmt::join(strays, ", ")));
+    // A starter's own helpers, such as ssh, end with it.
+    if (!strays.empty() && !plan_.starter) {
+      say(fmt::format("ended what the workers left behind: {}", fmt::join(strays, ", ")));
     }
-    for (const std::string& line : verdict_.report(plan_.log_folder)) output_.say(line);
+    for (const std::string& line : verdict_.report(plan_.log_folder)) say(line);
     flush();
     return verdict_.exit_code();
   }
@@ -343,6 +368,8 @@ class Job : public EngineEvents {
   }
 
   const Plan& plan_;
+  const Capture capture_;
+  LineTagger starter_tagger_;
   asio::io_context io_;
   Output output_;
   Verdict verdict_;
@@ -354,7 +381,6 @@ class Job : public EngineEvents {
   asio::steady_timer ticker_;
   std::optional<PrivateRedis> redis_;
   std::map<std::pair<int, Stream>, LineTagger> taggers_;
-  LineTagger starter_tagger_{"[mpirun] "};
   std::string lines_;
   std::unique_ptr<Engine> engine_;
   std::pair<int, Stream> open_line_of_{-1, Stream::kOut};
@@ -371,12 +397,12 @@ class Job : public EngineEvents {
 
 }  // namespace
 
-int run_job(const Plan& plan, int alive) {
-  Job job(plan, alive);
-  const int code = job.run();
+JobEnd run_job(const Plan& plan, int alive, const Capture& capture) {
+  Job job(plan, alive, capture);
+  const JobEnd end = job.run();
   // A thread that waits for a reader cannot be joined.
-  if (!job.everything_written()) _exit(code);
-  return code;
+  if (!job.everything_written()) _exit(end.code);
+  return end;
 }
 
 }  // namespace pushpull::launcher

@@ -2,21 +2,23 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "core/environment.h"
+#include "core/net/endpoint.h"
 #include "core/text.h"
 #include "launcher/environment_block.h"
+#include "launcher/name_list.h"
+#include "launcher/starters.h"
 
 namespace pushpull::launcher {
 namespace {
 
 // What the launcher itself tells each worker.
-constexpr std::array<std::string_view, 5> kGiven = {"PUSHPULL_RANK", "PUSHPULL_SIZE",
-                                                    "PUSHPULL_LOCAL_RANK", "PUSHPULL_RENDEZVOUS",
-                                                    "MXNET_KVSTORE_BACKEND"};
+constexpr std::array<std::string_view, 6> kGiven = {
+    "PUSHPULL_RANK",       "PUSHPULL_SIZE",       "PUSHPULL_LOCAL_RANK",
+    "PUSHPULL_LOCAL_SIZE", "PUSHPULL_RENDEZVOUS", "MXNET_KVSTORE_BACKEND"};
 
 tl::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, std::move(message));
@@ -41,23 +43,134 @@ class Planner {
     }
     plan_.backend = settings_.backend;
     plan_.run = around_.run;
-    plan_.engine = config_.text("launch.engine");
-    if (plan_.engine == "auto") plan_.engine = plan_.backend == "mpi" ? "mpirun" : "local";
+    plan_.token = around_.token;
+    plan_.address = around_.address;
+    plan_.interface = config_.text("interface");
+    plan_.ports = config_.text("ports");
     plan_.timeout = config_.duration("launch.timeout");
     plan_.grace = config_.duration("launch.grace");
     plan_.start_timeout = settings_.rendezvous_timeout;
+    plan_.restarts = static_cast<int>(config_.integer("launch.restarts"));
     plan_.log_folder = config_.text("launch.log_dir");
-    workers_ = std::max(settings_.size, 1);
+    if (!plan_.log_folder.empty()) plan_.log_folder = absolute(plan_.log_folder);
+    if (auto ok = decide_places(command); !ok) return fail(ok.error());
     if (auto ok = check(); !ok) return fail(ok.error());
+    auto further = split_words(config_.text("launch.starter_args"));
+    if (!further) {
+      return fail(further.error().with_context(config_.value("launch.starter_args").origin));
+    }
+    if (plan_.engine == "slurm" && !in_allocation()) {
+      const ScriptRequest request{around_.folder, around_.working_folder, config_file, workers_};
+      plan_.script = sbatch_script(config_, request, *further, command);
+      return std::move(plan_);
+    }
     if (auto ok = decide_rendezvous(); !ok) return fail(ok.error());
     make_environment(config_file);
+    plan_.share_cores = config_.text("launch.bind") == "share";
     for (int rank = 0; rank < workers_; ++rank) plan_.workers.push_back(worker(rank, command));
-    if (plan_.engine == "mpirun") plan_.starter = mpirun();
+    const bool needs_starter = plan_.engine == "mpirun" || plan_.engine == "slurm";
+    if (needs_starter) plan_.starter = starter(*further);
     plan_.notes.insert(plan_.notes.begin(), summary());
     return std::move(plan_);
   }
 
  private:
+  bool in_allocation() const { return !base_.get("SLURM_JOB_ID").value_or("").empty(); }
+
+  std::string origin(std::string_view path) const { return config_.value(path).origin; }
+
+  Result<void> read_hosts() {
+    const std::string hosts = config_.text("launch.hosts");
+    const std::string file = config_.text("launch.hostfile");
+    if (!hosts.empty() && !file.empty()) {
+      return invalid(fmt::format("hosts ({}) and a hostfile ({}) exclude each other",
+                                 origin("launch.hosts"), origin("launch.hostfile")));
+    }
+    if (hosts.empty() && file.empty()) return {};
+    auto read = file.empty() ? parse_hosts(hosts, origin("launch.hosts"), around_.own_names)
+                             : parse_hostfile(around_.hostfile, file, around_.own_names);
+    if (!read) return fail(read.error());
+    hosts_ = std::move(*read);
+    return {};
+  }
+
+  // The engine, the number of workers, and whether they are here.
+  Result<void> decide_places(const std::vector<std::string>& command) {
+    if (auto ok = read_hosts(); !ok) return ok;
+    const auto other = std::find_if(hosts_.begin(), hosts_.end(), [&](const HostSlots& host) {
+      return !is_own(host.name, around_.own_names);
+    });
+    // --hosts a:2 b:2 would run b:2 on a.
+    if (const std::string& first = command.front(); !hosts_.empty() && looks_like_host(first)) {
+      return invalid(fmt::format("{} looks like a host, but stands where the command belongs; "
+                                 "separate hosts by commas: --hosts {},{}",
+                                 in_quotes(first), host_list(hosts_), first));
+    }
+    plan_.engine = config_.text("launch.engine");
+    if (plan_.engine == "auto") {
+      const bool starter = plan_.backend == "mpi" || other != hosts_.end();
+      plan_.engine = in_allocation() && hosts_.empty() ? "slurm" : starter ? "mpirun" : "local";
+    }
+    if (plan_.engine == "local" && other != hosts_.end()) {
+      return invalid(fmt::format("engine local starts workers on this host only, but {} lists {}; "
+                                 "use --engine mpirun, or leave it out",
+                                 other->where, other->name));
+    }
+    if (plan_.engine == "slurm" && !hosts_.empty()) {
+      return invalid(fmt::format("the hosts of a Slurm job come from its allocation; leave out "
+                                 "what {} says, or give --engine mpirun",
+                                 hosts_.front().where));
+    }
+    const int nodes = slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
+    plan_.remote = other != hosts_.end() || (plan_.engine == "slurm" && in_allocation()) ||
+                   (plan_.engine == "mpirun" && in_allocation() && nodes > 1);
+    if (plan_.remote && around_.address.empty()) return invalid(around_.address_error);
+    return decide_workers();
+  }
+
+  static bool looks_like_host(std::string_view word) {
+    const size_t colon = word.find(':');
+    return colon != std::string_view::npos && colon > 0 && parse_integer(word.substr(colon + 1));
+  }
+
+  std::optional<int> slurm_number(std::initializer_list<std::string_view> names) const {
+    for (const std::string_view name : names) {
+      const auto number = parse_integer(base_.get(name).value_or(""));
+      if (number && *number >= 1 && *number <= 65536) return static_cast<int>(*number);
+    }
+    return std::nullopt;
+  }
+
+  Result<void> decide_workers() {
+    const bool asked = settings_.size > 0;
+    workers_ = std::max(settings_.size, 1);
+    if (!hosts_.empty()) {
+      const int slots = slots_of(hosts_);
+      if (asked && workers_ > slots) {
+        return invalid(fmt::format(
+            "{} workers ({}) do not fit: the hosts take {} ({}, as {} says); give a host more, as "
+            "in {}:{}",
+            workers_, origin("workers"), slots, host_list(hosts_), hosts_.back().where,
+            hosts_.back().name, hosts_.back().slots + workers_ - slots));
+      }
+      if (!asked) workers_ = slots;
+      hosts_ = place(hosts_, workers_);
+      return {};
+    }
+    if (plan_.engine != "slurm" || !in_allocation()) return {};
+    const auto tasks = slurm_number({"SLURM_NTASKS", "SLURM_NPROCS"});
+    if (asked && tasks && workers_ > *tasks) {
+      return invalid(fmt::format("{} workers ({}) do not fit: the Slurm allocation is for {} tasks "
+                                 "(SLURM_NTASKS); allocate more by sbatch --ntasks={}",
+                                 workers_, origin("workers"), *tasks, workers_));
+    }
+    if (!asked) {
+      workers_ =
+          tasks ? *tasks : slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
+    }
+    return {};
+  }
+
   Result<void> check() const {
     if (auto ok = check_backend(); !ok) return ok;
     if (plan_.backend == "mpi" && plan_.engine == "local") {
@@ -86,6 +199,7 @@ class Planner {
       known.emplace_back(shipped.substr(start, end - start));
       start = end + 1;
     }
+    known.erase(std::remove(known.begin(), known.end(), "shm"), known.end());  // under the others
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
     if (std::find(known.begin(), known.end(), plan_.backend) != known.end()) return {};
@@ -138,24 +252,41 @@ class Planner {
                       "{} ({}); use backend gloo, or a redis:// URL",
                       in_quotes(without_password(rendezvous_)), origin));
     }
-    if (rendezvous_.empty()) {
-      rendezvous_ = fmt::format("tcp://127.0.0.1:{}", around_.rendezvous_port);
-    }
+    if (!rendezvous_.empty()) return check_reachable(origin);
+    plan_.meet_at_rank_0 = plan_.remote;
+    if (!plan_.remote) rendezvous_ = fmt::format("tcp://127.0.0.1:{}", around_.rendezvous_port);
     return {};
   }
+
+  Result<void> check_reachable(const std::string& origin) const {
+    const size_t start = rendezvous_.find("://") + 3;
+    std::string_view place = std::string_view(rendezvous_).substr(start);
+    place = place.substr(0, place.find('/'));
+    if (const size_t at = place.rfind('@'); at != place.npos) place.remove_prefix(at + 1);
+    const auto endpoint = parse_endpoint(place, 1);
+    const bool here = endpoint && (endpoint->host == "localhost" || is_loopback(endpoint->host));
+    if (!here || !plan_.remote || starts_with(rendezvous_, "file:")) return {};
+    return invalid(fmt::format("the rendezvous {} ({}) is on the loopback interface, where workers "
+                               "on other hosts do not reach it; leave it out, or name a host",
+                               in_quotes(without_password(rendezvous_)), origin));
+  }
+
+  static uint16_t port(int number) { return static_cast<uint16_t>(number); }
 
   // Reads its configuration from standard input, so that the password is in no file and no
   // argument.
   void start_redis() {
-    rendezvous_ = fmt::format("redis://127.0.0.1:{}/0", around_.redis_port);
+    const std::string here = plan_.remote ? around_.address : "127.0.0.1";
+    rendezvous_ = fmt::format("redis://{}/0", Endpoint{here, port(around_.redis_port)}.to_string());
     Process redis;
     redis.name = "redis";
     redis.argv = {"redis-server", "-"};
     redis.environment = base_.entries();
     redis.input_text = fmt::format(
-        "bind 127.0.0.1\nport {}\nunixsocket \"\"\nprotected-mode yes\ndaemonize no\nsave \"\"\n"
+        "bind {}\nport {}\nunixsocket \"\"\nprotected-mode yes\ndaemonize no\nsave \"\"\n"
         "appendonly no\nloglevel warning\nlogfile \"\"\nalways-show-logo no\nrequirepass {}\n",
-        around_.redis_port, around_.redis_password);
+        here == "127.0.0.1" ? here : "127.0.0.1 " + here, around_.redis_port,
+        around_.redis_password);
     plan_.redis = std::move(redis);
     plan_.redis_port = around_.redis_port;
   }
@@ -172,17 +303,12 @@ class Planner {
     base_.remove_if([&](std::string_view name) {
       return std::find(foreign.begin(), foreign.end(), name) != foreign.end();
     });
-    base_.set("PATH",
-              around_.folder + ":" + base_.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
-    if (!config_file.empty()) base_.set("PUSHPULL_CONFIG", absolute(config_file));
-    // The workers read the same file and environment; flags they only learn from here.
-    for (const ConfigKey& key : config_schema()) {
-      const ConfigValue& value = config_.value(key.path);
-      const bool for_workers = !key.variable.empty() && !starts_with(key.path, "launch.");
-      if (for_workers && starts_with(value.origin, "flag ")) {
-        base_.set(key.variable, value.text);
-      }
-    }
+    starter_environment_ = base_;
+    starter_environment_.remove_if([](auto name) { return name == "PUSHPULL_SECRET"; });
+    const std::string path = base_.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+    if (plan_.remote) keep_forwarded();
+    base_.set("PATH", around_.folder + ":" + path);
+    pass_settings_on(config_file);
     for (const auto& [name, value] : config_.map("launch.env")) base_.set(name, value);
     base_.set("MXNET_KVSTORE_BACKEND", plan_.backend);
     base_.set("PUSHPULL_SIZE", std::to_string(workers_));
@@ -194,58 +320,89 @@ class Planner {
     if (!rendezvous_.empty()) base_.set("PUSHPULL_RENDEZVOUS", rendezvous_);
   }
 
+  // What workers on other hosts get beyond what they find there.
+  void keep_forwarded() {
+    const bool automatic = config_.text("launch.forward") == "auto";
+    const NameList names(automatic ? kForwarded : config_.text("launch.forward"));
+    base_.remove_if([&](std::string_view name) { return !names.has(name); });
+  }
+
+  // Workers here read the same file and environment; flags they only learn from here. On another
+  // host the file, and files of secrets, may not be there.
+  void pass_settings_on(const std::string& config_file) {
+    if (plan_.remote) {
+      base_.remove_if([](auto name) { return name == "PUSHPULL_CONFIG"; });
+    } else if (!config_file.empty()) {
+      base_.set("PUSHPULL_CONFIG", absolute(config_file));
+    }
+    for (const ConfigKey& key : config_schema()) {
+      const ConfigValue& value = config_.value(key.path);
+      const bool for_workers = !key.variable.empty() && !starts_with(key.path, "launch.");
+      if (!for_workers || key.per_process) continue;
+      const bool is_file = key.path == "secret_file" || key.path == "redis.password_file";
+      if (plan_.remote && is_file) {
+        base_.remove_if([&](auto name) { return name == key.variable; });
+      } else if (plan_.remote ? value.origin != "default" : starts_with(value.origin, "flag ")) {
+        base_.set(key.variable, value.text);
+      }
+    }
+    if (!plan_.remote) return;
+    if (!settings_.secret.empty()) base_.set("PUSHPULL_SECRET", settings_.secret);
+    if (!settings_.redis_password.empty())
+      base_.set("PUSHPULL_REDIS_PASSWORD", settings_.redis_password);
+  }
+
   Process worker(int rank, const std::vector<std::string>& command) const {
     EnvironmentBlock environment = base_;
     environment.set("PUSHPULL_RANK", std::to_string(rank));
-    environment.set("PUSHPULL_LOCAL_RANK", std::to_string(rank));
+    if (!plan_.remote) {
+      environment.set("PUSHPULL_LOCAL_RANK", std::to_string(rank));
+      environment.set("PUSHPULL_LOCAL_SIZE", std::to_string(workers_));
+    }
     Process process;
     process.name = fmt::format("rank {}", rank);
     process.argv = command;
     process.environment = environment.entries();
-    if (config_.text("launch.bind") == "share") process.cores = share(rank);
+    if (plan_.share_cores && plan_.engine == "local") {
+      process.cores = share_of_cores(around_.cores, rank, workers_);
+    }
     // A terminal goes to nobody: workers are no foreground processes and would be stopped.
     const bool gets_input = rank == 0 && plan_.engine == "local" && !around_.is_terminal;
     process.input = gets_input ? Input::kInherited : Input::kNothing;
     return process;
   }
 
-  // The cores of this host in contiguous shares; with more workers than cores, workers share cores.
-  std::vector<int> share(int rank) const {
-    const size_t cores = around_.cores.size();
-    if (cores == 0) return {};
-    const auto n = static_cast<size_t>(workers_);
-    const auto r = static_cast<size_t>(rank);
-    if (n >= cores) return {around_.cores[r % cores]};
-    const auto first = around_.cores.begin() + static_cast<ptrdiff_t>(r * cores / n);
-    const auto last = around_.cores.begin() + static_cast<ptrdiff_t>((r + 1) * cores / n);
-    return {first, last};
+  Process starter(const std::vector<std::string>& further) const {
+    StarterRequest request;
+    request.shim = {around_.folder + "/pushpull", std::string(kShimCommand)};
+    request.environment = starter_environment_.entries();
+    request.token = plan_.token;
+    request.workers = workers_;
+    request.hosts = plan_.remote ? hosts_ : std::vector<HostSlots>();
+    request.is_root = around_.is_root;
+    request.forward = config_.text("launch.forward");
+    request.mpi = plan_.backend == "mpi";
+    request.further = further;
+    return plan_.engine == "slurm" ? srun(request) : mpirun(request);
   }
 
-  // Open MPI's own binding would put all threads of a rank on one core, and its own forwarding of
-  // environment and output breaks names, values and lines: the shim gets and gives them directly.
-  Process mpirun() const {
-    Process process;
-    process.name = "mpirun";
-    process.argv = {"mpirun"};
-    if (around_.is_root) process.argv.push_back("--allow-run-as-root");
-    for (const char* word : {"--oversubscribe", "--bind-to", "none", "-n"})
-      process.argv.push_back(word);
-    process.argv.push_back(std::to_string(workers_));
-    process.argv.push_back(around_.folder + "/pushpull");
-    process.argv.emplace_back(kShimCommand);
-    EnvironmentBlock environment = base_;
-    environment.remove_if([](auto name) { return name == "PUSHPULL_SECRET"; });
-    process.environment = environment.entries();
-    return process;
+  std::string places() const {
+    if (plan_.engine == "slurm") {
+      return fmt::format("in Slurm job {}", starter_environment_.get("SLURM_JOB_ID").value_or("?"));
+    }
+    if (!plan_.remote) return "on this host";
+    if (hosts_.empty()) return "on the hosts of the allocation";
+    return fmt::format("on {} host{} ({})", hosts_.size(), hosts_.size() == 1 ? "" : "s",
+                       host_list(hosts_));
   }
 
   std::string summary() const {
-    std::string text = fmt::format("{} worker{} on this host, backend {}", workers_,
-                                   workers_ == 1 ? "" : "s", plan_.backend);
-    if (plan_.engine != "local") text += ", started by " + plan_.engine;
+    std::string text = fmt::format("{} worker{} {}, backend {}", workers_,
+                                   workers_ == 1 ? "" : "s", places(), plan_.backend);
+    if (plan_.starter) text += ", started by " + plan_.starter->name;
     if (!rendezvous_.empty()) text += ", meeting at " + without_password(rendezvous_);
-    const bool bound = !plan_.workers.front().cores.empty();
-    return text + (bound ? ", bound to shares of the cores" : ", free to use all cores");
+    if (plan_.meet_at_rank_0) text += ", meeting at rank 0";
+    return text + (plan_.share_cores ? ", bound to shares of the cores" : ", free to use all cores");
   }
 
   std::string absolute(const std::string& path) const {
@@ -254,79 +411,16 @@ class Planner {
 
   const Config& config_;
   const Surroundings& around_;
-  EnvironmentBlock base_;
+  EnvironmentBlock base_;  // of the workers
+  EnvironmentBlock starter_environment_{{}};
+  std::vector<HostSlots> hosts_;
   Settings settings_;
   Plan plan_;
   int workers_ = 1;
   std::string rendezvous_;
 };
 
-bool is_secret(std::string_view name) {
-  const auto& schema = config_schema();
-  return std::any_of(schema.begin(), schema.end(), [&](const ConfigKey& key) {
-    return key.type == ConfigType::kSecret && key.variable == name;
-  });
-}
-
-std::string joined(const std::vector<std::string>& argv) {
-  std::string line;
-  for (const std::string& word : argv) line += (line.empty() ? "" : " ") + shell_quoted(word);
-  return line;
-}
-
-// "env -u GONE NAME=value command": what has to be changed for this process.
-std::string describe(const Process& process, const std::vector<std::string>& base) {
-  const std::set<std::string_view> before(base.begin(), base.end());
-  std::string line = "env";
-  for (const std::string& entry : base) {
-    const std::string_view name = EnvironmentBlock::name_of(entry);
-    const bool kept = std::any_of(process.environment.begin(), process.environment.end(),
-                                  [&](auto& e) { return EnvironmentBlock::name_of(e) == name; });
-    if (!kept) line += " -u " + shell_quoted(name);
-  }
-  for (const std::string& entry : process.environment) {
-    if (before.count(entry) != 0) continue;
-    const std::string_view name = EnvironmentBlock::name_of(entry);
-    const std::string_view value = std::string_view(entry).substr(name.size() + 1);
-    const std::string before_it = EnvironmentBlock(base).get(name).value_or("");
-    std::string shown = is_secret(name) ? "***" : shell_quoted(without_password(value));
-    if (name == "PATH" && !before_it.empty() && value.substr(value.find(':') + 1) == before_it) {
-      shown = shell_quoted(value.substr(0, value.find(':'))) + ":\"$PATH\"";
-    }
-    line += fmt::format(" {}={}", name, shown);
-  }
-  line += " " + joined(process.argv);
-  if (process.cores.empty()) return line;
-  return fmt::format("taskset -c {} {}", fmt::join(process.cores, ","), line);
-}
-
 }  // namespace
-
-std::string shell_quoted(std::string_view text) {
-  constexpr std::string_view plain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=:,./@%";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) {
-    return std::string(text);
-  }
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\"'\"'" : std::string(1, c);
-  return out + "'";
-}
-
-std::string describe(const Plan& plan, const std::vector<std::string>& base) {
-  std::string text;
-  for (const std::string& note : plan.notes) text += fmt::format("# {}\n", note);
-  if (plan.redis) text += fmt::format("# redis\n{}\n", joined(plan.redis->argv));
-  if (plan.starter) text += fmt::format("# starts the workers\n{}\n", joined(plan.starter->argv));
-  for (const Process& worker : plan.workers) {
-    text += fmt::format("# {}\n{}\n", worker.name, describe(worker, base));
-  }
-  return text;
-}
-
-std::string log_file(const std::string& folder, int rank) {
-  return fmt::format("{}/rank-{}.log", folder, rank);
-}
 
 Result<Plan> make_plan(const Config& config, const std::string& config_file,
                        const std::vector<std::string>& command, const Surroundings& around) {

@@ -57,6 +57,9 @@ std::string program_name(pid_t pid);
 // names and pids of those it found, for people.
 std::vector<std::string> end_all_children(std::chrono::milliseconds patience);
 
+// That this process may run on.
+std::vector<int> usable_cores();
+
 // "exit code 3", "signal 9 (Killed)".
 std::string describe_status(int wait_status);
 // 3, 137.

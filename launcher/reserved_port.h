@@ -1,7 +1,8 @@
-// A free TCP port on the loopback interface that nobody else gets.
+// A free TCP port that nobody else gets.
 #pragma once
 
 #include "core/error.h"
+#include "core/net/endpoint.h"
 #include "core/net/socket.h"
 
 namespace pushpull::launcher {
@@ -11,10 +12,14 @@ namespace pushpull::launcher {
 // the system chooses it for no one else.
 class ReservedPort {
  public:
+  // On the loopback interface.
   [[nodiscard]] static Result<ReservedPort> make();
+  // On any IPv4 address of this host. The last free one of the range, since ranks take the first.
+  [[nodiscard]] static Result<ReservedPort> make_in(const PortRange& ports);
   int number() const { return number_; }
 
  private:
+  static Result<ReservedPort> try_port(uint32_t address, uint16_t number);
   Socket socket_;
   int number_ = 0;
 };

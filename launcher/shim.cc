@@ -1,41 +1,53 @@
 #include "launcher/shim.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <optional>
 
 #include <fmt/format.h>
 #include <asio/io_context.hpp>
-#include <asio/local/stream_protocol.hpp>
+#include <asio/generic/stream_protocol.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/write.hpp>
 
+#include "core/deadline.h"
 #include "core/environment.h"
+#include "core/net/acceptor.h"
+#include "core/net/endpoint.h"
+#include "core/text.h"
 #include "launcher/environment_block.h"
 #include "launcher/frames.h"
+#include "launcher/keep_alive.h"
 #include "launcher/output.h"
 #include "launcher/pipe_reader.h"
+#include "launcher/plan.h"
 #include "launcher/process.h"
+#include "launcher/reserved_port.h"
 
 namespace pushpull::launcher {
 namespace {
 
-using Protocol = asio::local::stream_protocol;
+using Protocol = asio::generic::stream_protocol;
 
 // Output that waits to be sent; beyond this the worker is not read.
 constexpr size_t kFull = size_t{4} << 20;
 constexpr auto kStrayPatience = std::chrono::milliseconds(1000);
+constexpr auto kPatienceWithLauncher = std::chrono::seconds(30);
 
 bool is_of_the_starter(std::string_view name) {
-  constexpr std::array<std::string_view, 6> prefixes = {"OMPI_", "PMIX_", "PMI_",
-                                                        "ORTE_", "OPAL_", "PRTE_"};
+  constexpr std::array<std::string_view, 7> prefixes = {"OMPI_", "PMIX_", "PMI_",  "ORTE_",
+                                                        "OPAL_", "PRTE_", "SLURM_"};
   return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) {
     return name.substr(0, prefix.size()) == prefix;
   });
@@ -46,21 +58,16 @@ class Shim {
   Shim(int rank, std::vector<std::string> environment)
       : rank_(rank), environment_(std::move(environment)), link_(io_), signals_(io_) {
     asio::error_code ignored;
-    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) signals_.add(number, ignored);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCONT, SIGCHLD}) signals_.add(number, ignored);
   }
 
-  int run(const std::string& address) {
+  int run(const ShimAddress& launcher, const std::string& token) {
     become_subreaper();
-    asio::error_code error;
-    link_.connect(Protocol::endpoint(std::string(1, '\0') + address), error);
-    if (error) {
-      fmt::print(stderr, "pushpull: error: rank {} cannot reach its launcher: {}\n", rank_,
-                 error.message());
+    if (auto ok = call(launcher, token); !ok) {
+      fmt::print(stderr, "pushpull: error: rank {} on host {} cannot reach its launcher: {}\n",
+                 rank_, host_name(), ok.error().message());
       return 1;
     }
-    char host[256] = "";
-    gethostname(host, sizeof(host) - 1);
-    send(FrameType::kHello, FieldWriter().number(rank_).text(host).take());
     receive();
     wait_for_signals();
     while (!leaving_) io_.run_one();
@@ -68,14 +75,39 @@ class Shim {
   }
 
  private:
+  Result<void> call(const ShimAddress& launcher, const std::string& token) {
+    const auto endpoint = parse_endpoint(launcher.endpoint);
+    const auto ports = parse_ports(launcher.ports);
+    if (!endpoint) return fail(endpoint.error());
+    if (!ports) return fail(ports.error());
+    const Deadline deadline = deadline_in(kPatienceWithLauncher);
+    auto address = choose_address(launcher.interface, *endpoint, deadline);
+    if (!address) return fail(address.error());
+    ShimGreeting greeting{host_name(), *address, 0, usable_cores()};
+    if (rank_ == 0) {
+      if (auto port = ReservedPort::make_in(*ports)) rendezvous_.emplace(std::move(*port));
+      if (rendezvous_) greeting.port = rendezvous_->number();
+    }
+    Hello hello;
+    hello.job = "launch";
+    hello.run = launcher.run;
+    hello.rank = rank_;
+    hello.detail = greeting.encode();
+    auto socket = dial(*endpoint, token, hello, deadline);
+    if (!socket) return fail(socket.error());
+    keep_alive(*socket);
+    const int family = address->find(':') == std::string::npos ? AF_INET : AF_INET6;
+    asio::error_code error;  // it is a socket, so it is taken
+    link_.assign(Protocol(family, IPPROTO_TCP), socket->release(), error);
+    return {};
+  }
+
   void wait_for_signals() {
     signals_.async_wait([this](const asio::error_code& error, int number) {
       if (error) return;
-      if (number == SIGCHLD) {
-        reap();
-      } else {
-        signal_worker(number);
-      }
+      if (number == SIGCHLD) reap();
+      // Slurm sends CONT before TERM; the worker gets one with each signal anyway.
+      if (number != SIGCHLD && number != SIGCONT) signal_worker(number);
       wait_for_signals();
     });
   }
@@ -127,20 +159,30 @@ class Shim {
     SpawnOptions options;
     options.argv = request->argv;
     options.cores = request->cores;
-    EnvironmentBlock block(std::move(request->environment));
-    for (const std::string& entry : environment_) {
-      const std::string_view name = EnvironmentBlock::name_of(entry);
-      if (is_of_the_starter(name)) block.set(name, std::string_view(entry).substr(name.size() + 1));
-    }
-    if (const auto local = block.get("OMPI_COMM_WORLD_LOCAL_RANK")) {
-      block.set("PUSHPULL_LOCAL_RANK", *local);
-    }
-    options.environment = block.entries();
+    options.environment = environment_of_worker(*request);
     const auto pid = request->log_file.empty() ? spawn_with_pipes(options)
                                                : spawn_with_file(options, request->log_file);
     if (!pid) return not_started(pid.error());
     pid_ = *pid;
     send(FrameType::kStarted, FieldWriter().number(pid_).take());
+  }
+
+  std::vector<std::string> environment_of_worker(const StartRequest& request) const {
+    EnvironmentBlock block(request.inherit ? environment_ : request.environment);
+    const auto copy = [&](const std::string& entry) {
+      const std::string_view name = EnvironmentBlock::name_of(entry);
+      block.set(name, std::string_view(entry).substr(std::min(name.size() + 1, entry.size())));
+    };
+    if (request.inherit) {
+      block.remove_if([](std::string_view name) { return name.starts_with("DMLC_"); });
+      for (const std::string& entry : request.environment) copy(entry);
+    } else {
+      for (const std::string& entry : environment_) {
+        if (is_of_the_starter(EnvironmentBlock::name_of(entry))) copy(entry);
+      }
+    }
+    block.remove_if([](std::string_view name) { return name == kTokenVariable; });
+    return block.entries();
   }
 
   void not_started(const Error& error) {
@@ -163,6 +205,8 @@ class Shim {
   }
 
   Result<pid_t> spawn_with_file(SpawnOptions& options, const std::string& path) {
+    std::error_code ignored;  // opening says what is wrong
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     const Socket file(
         open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
     if (!file.valid()) {
@@ -229,6 +273,7 @@ class Shim {
 
   const int rank_;
   const std::vector<std::string> environment_;
+  std::optional<ReservedPort> rendezvous_;  // kept until rank 0 serves there, and after
   asio::io_context io_;
   Protocol::socket link_;
   asio::signal_set signals_;
@@ -245,20 +290,29 @@ class Shim {
 
 }  // namespace
 
-int run_shim(const std::string& address, const Config::Environment& environment,
+Result<ShimAddress> ShimAddress::from_words(const std::vector<std::string>& words) {
+  if (words.size() != 4) {
+    return fail(ErrorCode::kInvalidArgument, "`pushpull shim` is started by `pushpull run` only");
+  }
+  return ShimAddress{words[0], words[1], words[2], words[3]};
+}
+
+int run_shim(const std::vector<std::string>& words, const Config::Environment& environment,
              const std::vector<std::string>& whole_environment) {
-  auto starter = detect_starter([&](std::string_view name) -> std::optional<std::string> {
+  const auto launcher = ShimAddress::from_words(words);
+  const auto starter = detect_starter([&](std::string_view name) -> std::optional<std::string> {
     // Its rank among the started processes, not one that was handed down.
-    if (name == "PUSHPULL_RANK" || name == "PUSHPULL_SIZE") return std::nullopt;
+    if (name.starts_with("PUSHPULL_")) return std::nullopt;
     return environment(name);
   });
-  if (!starter || !starter->rank) {
+  const std::string token = environment(kTokenVariable).value_or("");
+  if (!launcher || !starter || !starter->rank || token.empty()) {
     fmt::print(stderr,
-               "pushpull: error: `pushpull shim` is started by mpirun under `pushpull run`, which "
-               "gives it a rank\n");
+               "pushpull: error: `pushpull shim` is started by mpirun or srun under `pushpull "
+               "run`, which give it a rank\n");
     return kExitUsage;
   }
-  return Shim(*starter->rank, whole_environment).run(address);
+  return Shim(*starter->rank, whole_environment).run(*launcher, token);
 }
 
 }  // namespace pushpull::launcher

@@ -1,4 +1,4 @@
-// Workers started by mpirun: one shim per worker connects back to here.
+// Workers started by mpirun or srun: one shim per worker connects back to here.
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -6,45 +6,48 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 #include <asio/io_context.hpp>
-#include <asio/local/stream_protocol.hpp>
+#include <asio/generic/stream_protocol.hpp>
+#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
 
+#include "core/net/acceptor.h"
+#include "core/text.h"
 #include "launcher/engine.h"
+#include "launcher/environment_block.h"
 #include "launcher/frames.h"
+#include "launcher/keep_alive.h"
 #include "launcher/pipe_reader.h"
 #include "launcher/process.h"
+#include "launcher/shim.h"
 
 namespace pushpull::launcher {
 namespace {
 
-using Protocol = asio::local::stream_protocol;
+using Protocol = asio::generic::stream_protocol;
 
 // For mpirun to end after its last process has, and after a signal.
 constexpr auto kStarterPatience = std::chrono::seconds(5);
 constexpr auto kLastWords = std::chrono::milliseconds(500);
 
-class Link;
-
 class LinkEvents {
  public:
   virtual ~LinkEvents() = default;
-  // false: there is no such rank, or somebody has it already.
-  virtual bool claim(int rank, const std::shared_ptr<Link>& link) = 0;
-  virtual void frame(int rank, const std::string& host, const Frame& frame) = 0;
+  virtual void frame(int rank, const Frame& frame) = 0;
   virtual void lost(int rank) = 0;
 };
 
 // The connection to one shim. Lives as long as a handler of it is outstanding.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  Link(Protocol::socket socket, LinkEvents& events)
-      : socket_(std::move(socket)), events_(&events) {}
+  Link(Protocol::socket socket, int rank, LinkEvents& events)
+      : socket_(std::move(socket)), rank_(rank), events_(&events) {}
 
   void receive() {
     socket_.async_read_some(asio::buffer(buffer_),
@@ -72,7 +75,8 @@ class Link : public std::enable_shared_from_this<Link> {
     while (good && events_ != nullptr) {
       auto frame = reader_.next();
       if (frame && !*frame) break;
-      good = frame && take(**frame);
+      good = frame.has_value();
+      if (good) events_->frame(rank_, **frame);
     }
     if (events_ == nullptr) return;
     if (good) {
@@ -81,23 +85,7 @@ class Link : public std::enable_shared_from_this<Link> {
     }
     LinkEvents& events = *events_;
     close();
-    if (rank_ >= 0) events.lost(rank_);
-  }
-
-  // The first frame says who it is; false: this is no shim of ours.
-  bool take(const Frame& frame) {
-    if (rank_ >= 0) {
-      events_->frame(rank_, host_, frame);
-      return true;
-    }
-    FieldReader fields(frame.content);
-    const int64_t rank = fields.number();
-    host_ = fields.text();
-    if (frame.type != FrameType::kHello || !fields.complete() || rank < 0 || rank > INT32_MAX)
-      return false;
-    if (!events_->claim(static_cast<int>(rank), shared_from_this())) return false;
-    rank_ = static_cast<int>(rank);
-    return true;
+    events.lost(rank_);
   }
 
   void send_next() {
@@ -110,9 +98,8 @@ class Link : public std::enable_shared_from_this<Link> {
   }
 
   Protocol::socket socket_;
+  const int rank_;
   LinkEvents* events_;
-  int rank_ = -1;
-  std::string host_;
   std::array<char, 262144> buffer_{};
   FrameReader reader_;
   std::deque<std::string> queue_;
@@ -120,6 +107,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
 struct Worker {
   std::shared_ptr<Link> link;
+  ShimGreeting greeting;
   bool claimed = false;
   bool running = false;
   bool done = false;  // ended, or never started
@@ -131,32 +119,43 @@ class StarterEngine : public Engine, public LinkEvents {
       : io_(io),
         plan_(plan),
         events_(events),
-        acceptor_(io),
         start_timer_(io),
         end_timer_(io),
         workers_(plan.workers.size()) {}
 
   ~StarterEngine() override {
+    acceptor_.reset();
     for (Worker& worker : workers_) {
       if (worker.link) worker.link->close();
     }
   }
 
   Result<void> start() override {
-    const std::string address = fmt::format("pushpull-launcher-{}-{}", getpid(), plan_.run);
-    asio::error_code error;
-    acceptor_.open(Protocol(), error);
-    if (!error) acceptor_.bind(Protocol::endpoint(std::string(1, '\0') + address), error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) {
-      return fail(ErrorCode::kUnavailable,
-                  fmt::format("cannot listen for the workers' shims: {}", error.message()));
-    }
-    accept();
-    if (auto ok = start_starter(address); !ok) return ok;
+    const auto ports = parse_ports(plan_.ports);
+    if (!ports) return fail(ports.error());
+    Acceptor::Options options;
+    options.address = plan_.remote ? plan_.address : "127.0.0.1";
+    if (plan_.remote) options.ports = *ports;
+    options.secret = plan_.token;
+    options.judge = [size = workers_.size(), run = plan_.run](const Hello& hello) -> Result<void> {
+      const bool known = hello.rank >= 0 && static_cast<size_t>(hello.rank) < size;
+      if (known && hello.run == run && ShimGreeting::decode(hello.detail)) return {};
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("rank {} of run {} is no worker of this job, which has {}", hello.rank,
+                              in_quotes(hello.run), size));
+    };
+    options.accepted = [this](const Hello& hello, Socket socket) {  // on the acceptor's thread
+      asio::post(io_, [this, hello, held = std::make_shared<Socket>(std::move(socket))] {
+        greeted(hello, std::move(*held));
+      });
+    };
+    auto acceptor = Acceptor::listen(std::move(options));
+    if (!acceptor) return fail(acceptor.error().with_context("cannot listen for workers"));
+    acceptor_ = std::move(*acceptor);
+    if (auto ok = start_starter(); !ok) return ok;
     in(start_timer_, plan_.start_timeout, [this] {
       if (const std::string who = missing(); !who.empty()) {
-        events_.starter_failed(Error(ErrorCode::kTimeout, "mpirun took too long" + who));
+        events_.starter_failed(Error(ErrorCode::kTimeout, plan_.starter->name + " took too long" + who));
       }
     });
     return {};
@@ -218,10 +217,12 @@ class StarterEngine : public Engine, public LinkEvents {
   }
 
  private:
-  Result<void> start_starter(const std::string& address) {
+  Result<void> start_starter() {
     SpawnOptions options;
     options.argv = plan_.starter->argv;
-    options.argv.push_back(address);
+    const ShimAddress address{acceptor_->endpoint().to_string(), plan_.run, plan_.interface,
+                              plan_.remote ? plan_.ports : ""};
+    for (std::string& word : address.words()) options.argv.push_back(std::move(word));
     options.environment = plan_.starter->environment;
     options.death_signal = SIGTERM;  // it has files of its own to remove
     auto out = make_pipe();
@@ -233,7 +234,9 @@ class StarterEngine : public Engine, public LinkEvents {
     const auto pid = spawn(options);
     if (!pid) {
       Error error = pid.error();
-      return fail(Error(error.code(), error.message() + "; install Debian package openmpi-bin"));
+      const char* package = plan_.engine == "slurm" ? "slurm-client" : "openmpi-bin";
+      return fail(Error(error.code(), fmt::format("{}; install Debian package {}", error.message(),
+                                                  package)));
     }
     starter_ = *pid;
     for (auto* pipe : {&*out, &*err}) {
@@ -243,43 +246,101 @@ class StarterEngine : public Engine, public LinkEvents {
     return {};
   }
 
-  void accept() {
-    acceptor_.async_accept([this](const asio::error_code& error, Protocol::socket socket) {
-      if (error) return;
-      ucred peer{};
-      socklen_t length = sizeof(peer);
-      const int got = getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
-      // Abstract sockets have no permissions: anybody on this host may knock.
-      if (got == 0 && peer.uid == geteuid()) {
-        std::make_shared<Link>(std::move(socket), *this)->receive();
-      }
-      accept();
-    });
-  }
-
-  bool claim(int rank, const std::shared_ptr<Link>& link) override {
-    if (rank >= static_cast<int>(workers_.size())) return false;
-    Worker& worker = workers_[static_cast<size_t>(rank)];
-    if (std::exchange(worker.claimed, true)) return false;
-    worker.link = link;
+  void greeted(const Hello& hello, Socket socket) {
+    Worker& worker = workers_[static_cast<size_t>(hello.rank)];
+    if (std::exchange(worker.claimed, true)) return;
+    auto greeting = ShimGreeting::decode(hello.detail);
+    if (greeting) worker.greeting = std::move(*greeting);
+    keep_alive(socket);
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
+    asio::error_code error;  // a socket, so it is taken
+    Protocol::socket stream(io_);
+    stream.assign(Protocol(address.ss_family, IPPROTO_TCP), socket.release(), error);
+    worker.link = std::make_shared<Link>(std::move(stream), hello.rank, *this);
+    worker.link->receive();
     if (leaving_) {  // the job has ended without it
-      link->send(FrameType::kLeave, "");
-      return true;
+      worker.link->send(FrameType::kLeave, "");
+    } else if (++greeted_ == workers_.size()) {
+      start_workers();
     }
-    const Process& process = plan_.workers[static_cast<size_t>(rank)];
-    StartRequest request{process.argv, process.environment, process.cores, ""};
-    if (!plan_.log_folder.empty()) request.log_file = log_file(plan_.log_folder, rank);
-    link->send(FrameType::kStart, request.encode());
-    return true;
   }
 
-  void frame(int rank, const std::string& host, const Frame& frame) override {
+  // Together: only now is known who shares a host, and where rank 0 is.
+  void start_workers() {
+    acceptor_->close();
+    std::string rendezvous;
+    if (plan_.meet_at_rank_0) {
+      const ShimGreeting& first = workers_.front().greeting;
+      if (first.port == 0) {
+        return events_.starter_failed(
+            Error(ErrorCode::kUnavailable,
+                  fmt::format("no port of '{}' is free on host {} for the rendezvous", plan_.ports,
+                              first.host)));
+      }
+      rendezvous = fmt::format("tcp://{}",
+                               Endpoint{first.address, static_cast<uint16_t>(first.port)}.to_string());
+    }
+    const auto hosts = ranks_by_host();
+    if (plan_.remote) events_.note(describe_placement(hosts));
+    for (const auto& [host, ranks] : hosts) {
+      for (size_t i = 0; i < ranks.size(); ++i) start_worker(ranks[i], i, ranks.size(), rendezvous);
+    }
+  }
+
+  using HostRanks = std::map<std::pair<std::string, std::string>, std::vector<size_t>>;
+
+  HostRanks ranks_by_host() const {
+    HostRanks hosts;
+    for (size_t rank = 0; rank < workers_.size(); ++rank) {
+      const ShimGreeting& greeting = workers_[rank].greeting;
+      hosts[{greeting.host, greeting.address}].push_back(rank);
+    }
+    return hosts;
+  }
+
+  std::string describe_placement(const HostRanks& hosts) const {
+    constexpr size_t kEnough = 600;
+    std::string text;
+    for (const auto& [host, ranks] : hosts) {
+      const size_t cores = workers_[ranks.front()].greeting.cores.size();
+      text += fmt::format("{}{} ({}): rank {} on {} core{}{}", text.empty() ? "" : "; ", host.first,
+                          host.second, fmt::join(ranks, ", "), cores, cores == 1 ? "" : "s",
+                          plan_.share_cores && ranks.size() > 1 ? ", a share each" : "");
+      if (text.size() > kEnough) return text + "; …";
+    }
+    return text;
+  }
+
+  void start_worker(size_t rank, size_t local_rank, size_t local_size,
+                    const std::string& rendezvous) {
+    const Worker& worker = workers_[rank];
+    const Process& process = plan_.workers[rank];
+    EnvironmentBlock environment(process.environment);
+    environment.set("PUSHPULL_LOCAL_RANK", std::to_string(local_rank));
+    environment.set("PUSHPULL_LOCAL_SIZE", std::to_string(local_size));
+    if (!rendezvous.empty()) environment.set("PUSHPULL_RENDEZVOUS", rendezvous);
+    StartRequest request;
+    request.argv = process.argv;
+    request.environment = environment.entries();
+    request.inherit = plan_.remote;
+    if (plan_.share_cores) {
+      request.cores = share_of_cores(worker.greeting.cores, static_cast<int>(local_rank),
+                                     static_cast<int>(local_size));
+    }
+    if (!plan_.log_folder.empty())
+      request.log_file = log_file(plan_.log_folder, static_cast<int>(rank));
+    if (worker.link) worker.link->send(FrameType::kStart, request.encode());
+  }
+
+  void frame(int rank, const Frame& frame) override {
     Worker& worker = workers_[static_cast<size_t>(rank)];
     FieldReader fields(frame.content);
     switch (frame.type) {
       case FrameType::kStarted:
         worker.running = true;
-        return events_.worker_started(rank, host, static_cast<pid_t>(fields.number()));
+        return events_.worker_started(rank, worker.greeting.host, static_cast<pid_t>(fields.number()));
       case FrameType::kNotStarted: {
         worker.done = true;
         const auto code = static_cast<int>(fields.number());
@@ -320,16 +381,20 @@ class StarterEngine : public Engine, public LinkEvents {
     return ranks.empty() ? "" : fmt::format("; missing rank {}", fmt::join(ranks, ", "));
   }
 
-  // The shim died, and its worker with it.
+  // The shim died, and its worker with it, or the whole host.
   void lost(int rank) override {
-    workers_[static_cast<size_t>(rank)].link.reset();
-    if (workers_[static_cast<size_t>(rank)].running) ended(rank, SIGKILL);
+    Worker& worker = workers_[static_cast<size_t>(rank)];
+    worker.link.reset();
+    worker.running = false;
+    if (std::exchange(worker.done, true) || leaving_) return;
+    events_.worker_lost(rank, fmt::format("the connection to host {} broke", worker.greeting.host));
   }
 
   asio::io_context& io_;
   const Plan& plan_;
   EngineEvents& events_;
-  Protocol::acceptor acceptor_;
+  std::unique_ptr<Acceptor> acceptor_;
+  size_t greeted_ = 0;
   asio::steady_timer start_timer_;
   asio::steady_timer end_timer_;
   std::vector<Worker> workers_;

@@ -91,6 +91,14 @@ void Verdict::ended(int rank, int wait_status, Clock::time_point now) {
   if (worker.code != 0 && !is_being_ended()) consider(rank, now);
 }
 
+void Verdict::lost(int rank, std::string why, Clock::time_point now) {
+  Worker& worker = workers_[static_cast<size_t>(rank)];
+  if (worker.state == State::kEnded) return;
+  worker.lost = true;
+  worker.why = std::move(why);
+  ended(rank, SIGKILL, now);
+}
+
 // When a worker dies, the others notice and fail, too: a death by signal is rather the cause than
 // an exit code, and that rather than the code of those who only ask for a restart.
 int Verdict::severity(const Worker& worker) const {
@@ -142,10 +150,21 @@ int Verdict::exit_code() const {
   return all_well ? 0 : 128 + signal_;
 }
 
+bool Verdict::restart_may_help() const {
+  if (is_being_ended()) return false;
+  if (!first_) return exit_code() == kRestart;
+  const Worker& worker = workers_[static_cast<size_t>(*first_)];
+  return worker.code == kRestart || (!worker.never_ran && WIFSIGNALED(worker.wait_status));
+}
+
 std::string Verdict::describe(int rank) const {
   const Worker& worker = workers_[static_cast<size_t>(rank)];
   if (worker.never_ran) return fmt::format("rank {} could not be started: {}", rank, worker.why);
   const double seconds = std::chrono::duration<double>(worker.end - start_).count();
+  if (worker.lost) {
+    return fmt::format("rank {} on host {} (pid {}) was lost first: {} after {:.1f} s", rank,
+                       worker.host, worker.pid, worker.why, seconds);
+  }
   std::string text =
       fmt::format("rank {} on host {} (pid {}) failed first: {} after {:.1f} s", rank, worker.host,
                   worker.pid, describe_status(worker.wait_status), seconds);
@@ -158,6 +177,7 @@ std::string Verdict::first_failure() const {
   if (!first_) return foreign_;
   const Worker& worker = workers_[static_cast<size_t>(*first_)];
   if (worker.never_ran) return fmt::format("rank {} could not be started", *first_);
+  if (worker.lost) return fmt::format("rank {} was lost ({})", *first_, worker.why);
   return fmt::format("rank {} failed ({})", *first_, describe_status(worker.wait_status));
 }
 
@@ -168,7 +188,8 @@ std::string Verdict::others() const {
     const Worker& worker = workers_[rank];
     if (static_cast<int>(rank) == first_ || worker.never_ran) continue;
     text += text.empty() ? "the others: " : ", ";
-    text += fmt::format("rank {} {}", rank, describe_status(worker.wait_status));
+    text += fmt::format("rank {} {}", rank,
+                        worker.lost ? "lost" : describe_status(worker.wait_status));
     if (text.size() > 400) return text + ", …";
   }
   return text;

@@ -22,6 +22,8 @@ class Verdict {
   void lines(int rank, std::string_view lines);
   void not_started(int rank, std::string why, int exit_code, Clock::time_point now);
   void ended(int rank, int wait_status, Clock::time_point now);
+  // Nothing is known of it any more.
+  void lost(int rank, std::string why, Clock::time_point now);
   // The launcher passed this signal of its own on, to end the job.
   void interrupted(int signal);
   void timed_out();
@@ -35,6 +37,9 @@ class Verdict {
   bool is_being_ended() const { return signal_ != 0 || timed_out_; }
   std::vector<int> still_running() const;
   int exit_code() const;
+  // Whether starting the job again may help: a worker said so by exit code 75, was ended by a
+  // signal, or was lost, and nobody wanted the job to end.
+  bool restart_may_help() const;
   // For people, several lines; empty where all went well.
   std::vector<std::string> report(const std::string& log_folder) const;
   // A few words, at the moment of the first failure: "rank 1 failed (exit code 3)".
@@ -47,7 +52,8 @@ class Verdict {
     std::string host;
     pid_t pid = 0;
     bool never_ran = false;
-    std::string why;  // where it never ran
+    bool lost = false;
+    std::string why;  // where it never ran, or was lost
     int wait_status = 0;
     int code = 0;
     Clock::time_point end{};

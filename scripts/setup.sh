@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
 # Sets everything up, skipping what is done:
-#   scripts/setup.sh [packages] [python] [build] [install]     default: all, in this order
-# packages: Debian packages from packages.txt · python: .venv from requirements.txt
-# build: build/release by CMake · install: the Python package and the `pushpull` command into .venv
+#   scripts/setup.sh [packages] [python] [product | build] [install]     default: all, in this order
+# packages: Debian packages from packages.txt (or the list that PUSHPULL_PACKAGES names) · python: .venv from requirements.txt
+# product: build/release by CMake · build: that and the tests
+# install: the Python package and the `pushpull` command into .venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'pushpull: %s\n' "$*"; }
 die() { printf 'pushpull: error: %s\n' "$*" >&2; exit 1; }
+
+# quietly LOG COMMAND…: what the command says goes to LOG, and is shown where it fails.
+quietly() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 && return
+  cat "$log" >&2
+  return 1
+}
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; return; fi
@@ -21,19 +31,20 @@ missing_packages() {
     case $package in '' | '#'*) continue ;; esac
     dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
       printf '%s\n' "$package"
-  done < scripts/packages.txt
+  done < "${PUSHPULL_PACKAGES:-scripts/packages.txt}"
 }
 
 packages() {
   command -v dpkg-query >/dev/null || die "this set-up is for Debian 12; elsewhere install what \
-scripts/packages.txt lists and run scripts/setup.sh python build install"
+scripts/packages.txt lists and run scripts/setup.sh python product install"
   local -a missing
   mapfile -t missing < <(missing_packages)
   if [ ${#missing[@]} = 0 ]; then say "system packages are there"; return; fi
   say "installing ${#missing[@]} system packages by apt: ${missing[*]}"
   local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
-  as_root "${apt[@]}" update >/dev/null || die "apt-get update failed; is a package mirror reachable?"
-  as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null ||
+  quietly build/apt.log as_root "${apt[@]}" update ||
+    die "apt-get update failed; is a package mirror reachable?"
+  quietly build/apt.log as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
     die "apt-get could not install the packages above"
 }
 
@@ -65,21 +76,24 @@ python() {
   cp scripts/requirements.txt .venv/requirements.txt
 }
 
-build() {
+# compile TARGET WHAT
+compile() {
   if [ ! -f build/release/build.ninja ]; then
     say "configuring build/release"
-    cmake --preset release >build/release-configure.log 2>&1 || {
-      cat build/release-configure.log >&2
-      die "cmake could not configure"
-    }
+    quietly build/configure.log cmake --preset release || die "cmake could not configure"
   fi
-  if ninja -C build/release -n 2>/dev/null | grep -q 'no work to do'; then
-    say "build/release is up to date"
+  if ninja -C build/release -n "$1" 2>/dev/null | grep -q 'no work to do'; then
+    say "$2 in build/release are up to date"
     return
   fi
-  say "building build/release (some minutes the first time)"
-  cmake --build build/release
+  say "building $2 in build/release (some minutes the first time)"
+  local -a silence=()
+  [ -t 1 ] || silence=(--quiet)  # one line that moves on a terminal, hundreds elsewhere
+  ninja -C build/release "${silence[@]}" "$1"
 }
+
+product() { compile product "library, backends and command"; }
+build() { compile all "library, backends, command and tests"; }
 
 install_package() {
   local installed=.venv/pushpull-installed
@@ -100,8 +114,8 @@ mkdir -p build
 for step in "${@:-all}"; do
   case $step in
     all) packages; python; build; install_package ;;
-    packages | python | build) "$step" ;;
+    packages | python | product | build) "$step" ;;
     install) install_package ;;
-    *) die "unknown step '$step'; known are packages, python, build, install" ;;
+    *) die "unknown step '$step'; known are packages, python, product, build, install" ;;
   esac
 done

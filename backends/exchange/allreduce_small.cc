@@ -36,7 +36,7 @@ Result<void> allreduce_small(Call& call) {
 
   std::vector<const void*>& ordered = call.work.inputs;
   for (const Segment& s : stream.segments(message)) {
-    const size_t slice = s.first / slice_length(call.parts[s.part].total, n);
+    const size_t slice = s.first / slice_length(call.parts[s.part], n);
     ordered.clear();
     for (size_t step = 1; step <= inputs.size(); ++step)
       ordered.push_back(inputs[(slice + step) % inputs.size()] + s.at);

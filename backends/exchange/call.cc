@@ -26,6 +26,7 @@ void Call::ended(const Stream& stream, const Message& message) {
 }
 
 const char* Call::in(const Segment& segment) const {
+  parts[segment.part].await_input();
   return static_cast<const char*>(parts[segment.part].in) + segment.first * size_of(dtype(segment));
 }
 

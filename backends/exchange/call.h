@@ -50,7 +50,7 @@ class Call {
   // All segments of a message have ended: their memory is free and holds the result.
   void ended(const Stream& stream, const Message& message);
 
-  // Where a segment begins.
+  // Where a segment begins; the input once it is there.
   const char* in(const Segment& segment) const;
   char* out(const Segment& segment) const;
   DType dtype(const Segment& segment) const { return parts[segment.part].dtype; }

@@ -58,7 +58,7 @@ void Stream::append(uint32_t part, DType dtype, size_t first, size_t count) {
 }
 
 Range part_of_slice(const Part& part, int slice, int ranks) {
-  const size_t start = static_cast<size_t>(slice) * slice_length(part.total, ranks);
+  const size_t start = static_cast<size_t>(slice) * slice_length(part, ranks);
   const size_t first = std::min(part.total, start + part.begin);
   const size_t last = std::min(part.total, start + part.end);
   return {first, last - first};

@@ -22,8 +22,8 @@ class GlooBackend final : public Backend {
     auto sockets = group.mesh->connect(0, deadline);
     if (!sockets) return fail(sockets.error());
     std::vector<transport::Peer> peers;
-    for (const Member& member : group.members)
-      peers.push_back({group.describe(member.rank), member.host});
+    for (int r = 0; r < group.size(); ++r)
+      peers.push_back({group.describe(r), group.members[static_cast<size_t>(r)].host});
     try {
       const auto device =
           std::make_shared<transport::Device>(std::move(*sockets), std::move(peers));

@@ -133,7 +133,7 @@ Result<void> MpiCollective::allreduce(std::span<const Part> parts, const Reduce&
 // The part's range of each slice.
 Result<void> MpiCollective::add_part(Call& call, size_t index) {
   const Part& part = call.parts[index];
-  const size_t length = slice_length(part.total, size());
+  const size_t length = slice_length(part, size());
   std::vector<Piece> pieces;
   for (size_t slice = 0; slice < static_cast<size_t>(size()); ++slice) {
     const size_t first = std::min(slice * length + part.begin, part.total);

@@ -49,6 +49,7 @@ Result<void> MpiMailbox::send(int to, std::string_view subject, std::string_view
   drop_sent();
   Letter& letter = sending_.emplace_back();
   letter.bytes = std::move(bytes);
+  unsent_.store(true);
   return check_mpi(MPI_Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), MPI_BYTE,
                              to, kLetterTag, communicator_, &letter.request),
                    fmt::format("sending to rank {} over MPI", to));
@@ -59,6 +60,13 @@ void MpiMailbox::drop_sent() {
     int done = 0;
     return MPI_Test(&letter.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   });
+  unsent_.store(!sending_.empty());
+}
+
+void MpiMailbox::push() {
+  const std::lock_guard lock(mutex_);
+  const MpiLock mpi = process_.lock();
+  drop_sent();
 }
 
 Result<void> MpiMailbox::receive() {

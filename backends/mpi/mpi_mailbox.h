@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,11 @@ class MpiMailbox {
   // nullopt: there was none until the deadline.
   [[nodiscard]] Result<std::optional<std::string>> take(int from, std::string_view subject,
                                                         Deadline deadline);
+  // Whether MPI still holds letters that were sent: over TCP it connects at the first one, and gets on
+  // with that only while somebody calls it.
+  bool has_unsent() const { return unsent_.load(); }
+  // Lets MPI get on with them.
+  void push();
   // Subjects of letters that `from` sent and nobody has taken, for error messages.
   std::vector<std::string> waiting(int from) const;
 
@@ -56,6 +62,7 @@ class MpiMailbox {
   const MPI_Comm communicator_;
   mutable std::mutex mutex_;
   std::list<Letter> sending_;  // until MPI no longer needs the memory
+  std::atomic<bool> unsent_{false};
   std::list<Letter> arriving_;
   std::list<Letter> letters_;
 };

@@ -164,7 +164,9 @@ void MpiProcess::keep_progress() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const uint64_t calls = calls_.load(std::memory_order_relaxed);
-    const bool open = open_groups_.load() > 0;
+    MpiMailbox* const mailbox = mailbox_.load();
+    const bool unsent = mailbox != nullptr && mailbox->has_unsent();
+    const bool open = open_groups_.load() > 0 || unsent;
     if (calls != seen) soon_until = deadline_in(kSoonFor);
     seen = calls;
     const Duration pause = !open                       ? Duration(kIdle)
@@ -172,6 +174,7 @@ void MpiProcess::keep_progress() {
                                                        : Duration(kLater);
     if (changed_.wait_for(lock, pause, [this] { return stopping_; })) break;
     lock.unlock();
+    if (unsent && !mpi_finalized()) mailbox->push();
     if (open_groups_.load() > 0 && inside_.load(std::memory_order_relaxed) == 0) make_progress();
     lock.lock();
   }

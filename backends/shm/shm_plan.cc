@@ -15,7 +15,7 @@ void ChunkPlan::for_sum(std::span<const Part> parts, int ranks) {
   clear(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
-    const size_t length = slice_length(part.total, ranks);
+    const size_t length = slice_length(part, ranks);
     for (int s = 0; s < ranks; ++s) {
       const size_t start = static_cast<size_t>(s) * length;
       add(i, s, start + part.begin, std::min(start + part.end, part.total), size_of(part.dtype));

@@ -402,14 +402,15 @@ class Pushpull(Peer):
         return made
 
     def collect(self, job):
-        with open(os.path.join(job.out, "own.json"), encoding="utf-8") as report:
-            results = json.load(report)["results"]
-        wrong = [result["name"] for result in results if not result["correct"]]
+        with open(os.path.join(job.out, "own.json"), encoding="utf-8") as text:
+            report = json.load(text)
+        wrong = [result["name"] for result in report["results"] if not result["correct"]]
         if wrong:
             raise ValueError(f"wrong sums in {', '.join(wrong)}")
         return {(str(result["bytes"]) if job.mode == "latency" else job.mode): {
-            "bytes": result["bytes"], "us": [result["median_s"] * 1e6],
-            "cpu_s": None} for result in results}
+            "bytes": result["bytes"], "us": [1e6 * each for each in case["iterations_s"]],
+            "cpu_s": case["cpu_s"] * len(case["iterations_s"])}
+            for result, case in zip(report["results"], report["context"]["cases"])}
 
 
 def catalogue():

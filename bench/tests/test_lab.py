@@ -13,8 +13,8 @@ import lab_guardian
 import labhosts
 from labhosts import Lab, LabError
 
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="a lab makes network namespaces: run pytest as root to test it")
+NO_LAB = labhosts.why_not()
+needs_root = pytest.mark.skipif(NO_LAB is not None, reason=str(NO_LAB))
 BENCH = os.path.dirname(os.path.abspath(labhosts.__file__))
 
 

@@ -48,7 +48,7 @@ void Batcher::cut(Batch* batch) {
   auto& heap = exchanges_[index].heap;
   batch->kind = keys_[calls_[heap.front().slot].key].kind;
   batch->entries.clear();
-  const size_t limit = batch->kind == CallKind::kBarrier ? 1 : kMaxEntries;
+  const size_t limit = waits_for_earlier(batch->kind) ? 1 : kMaxEntries;
   uint64_t room = fusion_bytes_;
   while (!heap.empty() && batch->entries.size() < limit) {
     const Entry top = heap.front();

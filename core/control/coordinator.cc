@@ -66,6 +66,7 @@ void Coordinator::State::welcome(Time now) {
   started = now;
   awake(now);
   liveness.start(now);
+  find_candidates();
   output.send_all(Welcome{.run = options.run, .generation = 0, .members = members});
 }
 
@@ -82,6 +83,7 @@ std::string Coordinator::joined_so_far() const {
 bool Coordinator::all_joined() const { return state_->joined == state_->options.size; }
 bool Coordinator::all_connected() const { return state_->connected == state_->options.size; }
 bool Coordinator::aborted() const { return !state_->is_open(); }
+std::optional<Error> Coordinator::verdict() const { return state_->verdict; }
 const std::vector<Member>& Coordinator::members() const { return state_->members; }
 
 bool Coordinator::all_left() const {
@@ -108,12 +110,14 @@ void Coordinator::receive(int rank, const FromRank& message, Clock::time_point n
   if (s.at(rank).lost || s.at(rank).farewelled) return;
   s.awake(now);
   s.liveness.heard(rank, now);
-  const bool any_time =
-      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message);
+  const bool any_time = std::holds_alternative<Heartbeat>(message) ||
+                        std::holds_alternative<GiveUp>(message) ||
+                        std::holds_alternative<Explain>(message);
   if (!s.welcomed && !any_time) {
     s.malformed(rank, "it spoke before it was welcomed");
     return;
   }
+  if (std::holds_alternative<Explain>(message)) s.output.send(rank, Explanation{dump(now)});
   std::visit([&](const auto& m) { s.handle(rank, m, now); }, message);
   if (s.is_open()) s.advance();
 }
@@ -204,6 +208,11 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
     return false;
   }
   const uint32_t key = local->key;
+  if (at(rank).away) {
+    malformed(rank,
+              fmt::format("it announced {} after it had joined", keys.describe_call(key, number)));
+    return false;
+  }
   Slot slot = calls.find(key, number);
   if (slot == kEndedCall) return true;  // too late: its end has been told
   if (slot == kNoCall) {
@@ -222,7 +231,12 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
   }
   calls.announce(slot, rank, local->variant);
   if (rank == 0) call.priority = announcement.priority;
-  if (calls.complete(slot)) everyone_came(slot);
+  if (keys[key].kind == CallKind::kJoin) {
+    go_away(rank, slot);
+  } else {
+    stand_in(slot);
+  }
+  if (calls.find(key, number) == slot && calls.complete(slot)) everyone_came(slot);
   note_facing(key, now);
   return true;
 }
@@ -256,6 +270,7 @@ void Coordinator::State::everyone_came(Slot slot) {
     fail_mismatched(slot);
     return;
   }
+  if (keys[calls[slot].key].kind == CallKind::kJoin) come_back();
   calls.make_ready(slot);
   batcher.add(slot);
 }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,7 @@ class Coordinator {
   // Ends the group with this reason (if it has not ended).
   void abort(const Error& reason);
   bool aborted() const;
+  std::optional<Error> verdict() const;  // why the group has ended
   bool all_left() const;       // every rank has said goodbye and was answered
   const std::vector<Member>& members() const;
 

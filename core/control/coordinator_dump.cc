@@ -44,6 +44,7 @@ std::string Coordinator::dump(Clock::time_point now) const {
     const char* state = rank.lost         ? "gone"
                         : rank.farewelled ? "left"
                         : rank.leaving    ? "leaving"
+                        : rank.away       ? "joined"
                         : rank.connected  ? "connected"
                                           : "connecting";
     text += fmt::format("  {}: {}, finished batch {}, {} calls open, heard {} ago\n", s.describe(r),

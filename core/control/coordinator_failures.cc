@@ -11,6 +11,7 @@ void Coordinator::State::fail_call(uint32_t key, uint64_t call, ErrorCode code, 
                                    std::string message) {
   tell_name(key);
   calls.end(key, call);
+  if (keys[key].kind == CallKind::kJoin) come_back();
   output.send_all(Failed{
       .id = key, .call = call, .code = code, .culprit = culprit, .message = std::move(message)});
 }
@@ -25,6 +26,8 @@ void Coordinator::State::handle(int rank, const Withdraw& message, Time now) {
   Slot slot = calls.find(*key, message.call);
   if (slot == kEndedCall) return;
   if (slot != kNoCall && calls.has_announced(slot, rank)) {
+    // It takes part already, with zeros: that word and this one have crossed.
+    if (at(rank).away && keys[*key].kind != CallKind::kJoin) return;
     malformed(rank, fmt::format("it withdrew {}, which it had announced",
                                 keys.describe_call(*key, message.call)));
     return;
@@ -46,6 +49,7 @@ void Coordinator::State::handle(int rank, const Withdraw& message, Time now) {
 // only late would then take another number for its own call: it hears of the failure when it comes.
 void Coordinator::State::fail_as_they_come(Slot slot, Failed failed) {
   tell_name(failed.id);
+  if (keys[failed.id].kind == CallKind::kJoin && calls[slot].announced > 0) come_back();
   calls.make_failing(slot);
   for (int r = 0; r < options.size; ++r)
     if (calls.has_announced(slot, r) && !at(r).lost) output.send(r, failed);
@@ -53,6 +57,8 @@ void Coordinator::State::fail_as_they_come(Slot slot, Failed failed) {
   failing.emplace(id, std::move(failed));
   for (const int leaver : leavers)
     if (calls.find(id.first, id.second) == slot) fail_on_arrival(slot, leaver, false);
+  for (int r = 0; r < options.size && num_away > 0; ++r)
+    if (at(r).away && calls.find(id.first, id.second) == slot) fail_on_arrival(slot, r, true);
 }
 
 void Coordinator::State::fail_on_arrival(Slot slot, int rank, bool tell) {
@@ -73,7 +79,8 @@ void Coordinator::State::fail_mismatched(Slot slot) {
   std::map<uint32_t, std::vector<int>> by_variant;
   std::vector<uint32_t> variants(ranks.size(), call.variant);
   for (const auto& [rank, variant] : call.deviants) variants[static_cast<size_t>(rank)] = variant;
-  for (int r = 0; r < options.size; ++r) by_variant[variants[static_cast<size_t>(r)]].push_back(r);
+  for (int r = 0; r < options.size; ++r)
+    if (!at(r).away) by_variant[variants[static_cast<size_t>(r)]].push_back(r);
 
   std::vector<std::pair<std::vector<int>, uint32_t>> sides;
   for (auto& [variant, who] : by_variant) sides.emplace_back(std::move(who), variant);
@@ -201,6 +208,8 @@ void Coordinator::State::judge_stalls(Time now) {
   bool any_due = false;
   for (Slot slot = calls.oldest(); slot != kNoCall; slot = calls[slot].newer) {
     Call& call = calls[slot];
+    // Who has joined waits as long as the others have data.
+    if (keys[call.key].kind == CallKind::kJoin) continue;
     if (fails && now >= call.since + options.stall_timeout) {
       to_fail.push_back(slot);
       continue;

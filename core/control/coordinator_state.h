@@ -1,7 +1,9 @@
 // What a Coordinator remembers. Private to coordinator*.cc, which share the work:
 //   coordinator.cc           the public face: joining, messages, batches
+//   coordinator_join.cc      ranks that have joined: others' calls go on without them
 //   coordinator_failures.cc  what ends a call without a batch: mismatch, stall, withdrawal
 //   coordinator_ending.cc    what ends a rank or the group: leaving, death, verdicts
+//   coordinator_hosts.cc     which ranks share memory
 //   coordinator_dump.cc      the state in words
 #pragma once
 
@@ -27,9 +29,11 @@ struct Coordinator::State {
   struct Rank {
     bool joined = false;
     bool connected = false;   // its data plane
+    bool told_memory = false;  // has sent LocalMemory
     bool leaving = false;     // has said goodbye: makes no call any more
     bool farewelled = false;  // everything it took part in is done, it may go
     bool lost = false;        // its connection has ended
+    bool away = false;        // has joined, and others have not: makes no call meanwhile
     uint64_t finished = 0;    // batches
     Time last_call{};         // when it last announced or withdrew one
   };
@@ -73,6 +77,8 @@ struct Coordinator::State {
   void handle(int rank, const GiveUp& message, Time now);
   void handle(int rank, const Goodbye&, Time now);
   void handle(int, const Heartbeat&, Time) {}
+  void handle(int, const Explain&, Time) {}  // answered by the coordinator itself
+  void handle(int rank, const LocalMemory& message, Time now);
   bool announce(int rank, const Announcement& announcement, Time now);
   Slot open_call(int rank, uint32_t key, uint64_t number, Time now);
   bool fail_after_leaving(int rank, uint32_t key, uint64_t number);
@@ -81,6 +87,17 @@ struct Coordinator::State {
   void advance();
   void cut_batches();
   void tell_name(uint32_t key);
+
+  // ---- coordinator_hosts.cc ----
+  void find_candidates();
+  void publish_hosts();
+  // ---- coordinator_join.cc ----
+  // A rank announced its join: from now on calls do not wait for it.
+  void go_away(int rank, Slot join);
+  // All have joined, or the join failed.
+  void come_back();
+  // Where all others have announced a call: those that are away take part with zeros.
+  void stand_in(Slot slot);
 
   // ---- coordinator_failures.cc ----
   // Ends a call on every rank; from then on it counts as made.
@@ -121,6 +138,15 @@ struct Coordinator::State {
   int joined = 0;
   int connected = 0;
   bool welcomed = false;
+
+  // Ranks that may share memory, and what they found out.
+  struct Candidates {
+    size_t unheard = 0;
+    bool apart = false;  // one of them cannot
+  };
+  std::vector<int> candidates_of;      // of each rank: candidate_hosts()
+  std::vector<Candidates> candidates;  // by their lowest rank
+  bool hosts_published = false;
   Time started{};
 
   KeyTable keys;
@@ -140,6 +166,7 @@ struct Coordinator::State {
   Liveness liveness;
   Time next_heartbeat = Time::max();
   std::vector<int> leavers;  // in the order of their goodbyes
+  int num_away = 0;          // ranks that have joined
   size_t unanswered = 0;     // leavers without farewell
   std::optional<Error> verdict;
 };

@@ -72,7 +72,7 @@ std::string quoted_key(std::string_view key) {
 }
 
 std::string describe_call(CallKind kind, std::string_view key, uint64_t call) {
-  if (kind == CallKind::kBarrier) return fmt::format("barrier call {}", call);
+  if (waits_for_earlier(kind)) return fmt::format("{} call {}", to_string(kind), call);
   return fmt::format("{} call {} of key {}", to_string(kind), call, quoted_key(key));
 }
 

@@ -73,7 +73,7 @@ Result<uint32_t> KeyTable::number(CallKind kind, const std::string& name) {
   added.kind = kind;
   added.name = name;
   numbers.emplace(name, key);
-  if (kind != CallKind::kBarrier) {
+  if (!waits_for_earlier(kind)) {
     const auto& others = numbers_[static_cast<size_t>(other_kind(kind))];
     if (const auto other = others.find(name); other != others.end()) {
       keys_[key].other = other->second;
@@ -104,13 +104,13 @@ Variant KeyTable::make_variant(CallKind kind, const Signature& signature) {
                                  std::bit_cast<uint64_t>(reduce.postscale)},
                                 next)
                    .first->second;
-  if (kind == CallKind::kBarrier) return v;  // moves nothing
+  if (waits_for_earlier(kind)) return v;  // moves nothing
   const uint64_t elements = *count_elements(signature.shape);
   const uint64_t element_bytes = size_of(signature.dtype);
   v.bytes = elements * element_bytes;
   if (kind == CallKind::kPushPull) {
-    v.range = slice_length(elements, size_);
-    v.width = element_bytes * static_cast<uint64_t>(size_);
+    v.range = slice_length(elements, slices_);
+    v.width = element_bytes * static_cast<uint64_t>(slices_);
   } else {
     v.range = elements;
     v.width = element_bytes;

@@ -39,7 +39,10 @@ struct Key {
 
 class KeyTable {
  public:
-  explicit KeyTable(int size) : size_(size), locals_(static_cast<size_t>(size)) {}
+  explicit KeyTable(int size) : size_(size), slices_(size), locals_(static_cast<size_t>(size)) {}
+
+  // Into how many slices a sum cuts a tensor: one per rank unless said before the first definition.
+  void set_slices(int slices) { slices_ = slices; }
 
   // What a rank's own number stands for.
   struct Local {
@@ -67,8 +70,9 @@ class KeyTable {
   Variant make_variant(CallKind kind, const Signature& signature);
 
   int size_;
+  int slices_;
   std::vector<Key> keys_;
-  std::unordered_map<std::string, uint32_t> numbers_[3];  // by kind
+  std::unordered_map<std::string, uint32_t> numbers_[kNumCallKinds];  // by kind
   std::map<std::tuple<CallKind, int32_t, uint64_t, uint64_t>, uint32_t> exchanges_;
   std::vector<std::vector<Local>> locals_;  // [rank][id]
 };

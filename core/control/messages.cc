@@ -81,6 +81,8 @@ void fields(A&, typename A::template Of<Goodbye>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Heartbeat>&) {}
 template <class A>
+void fields(A&, typename A::template Of<Explain>&) {}
+template <class A>
 void fields(A&, typename A::template Of<Ready>&) {}
 template <class A>
 void fields(A&, typename A::template Of<Farewell>&) {}
@@ -88,9 +90,22 @@ template <class A>
 void fields(A&, typename A::template Of<CoordinatorHeartbeat>&) {}
 
 template <class A>
+void fields(A& a, typename A::template Of<Explanation>& m) {
+  a.text(m.text);
+}
+template <class A>
+void fields(A& a, typename A::template Of<LocalMemory>& m) {
+  a.flag(m.shared);
+}
+template <class A>
+void fields(A& a, typename A::template Of<Hosts>& m) {
+  a.list(m.hosts);
+}
+
+template <class A>
 void fields(A& a, typename A::template Of<Define>& m) {
   a.number(m.id);
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.bytes(m.key);
   fields(a, m.signature);
 }
@@ -102,7 +117,7 @@ void fields(A& a, typename A::template Of<Announce>& m) {
 
 template <class A>
 void fields(A& a, typename A::template Of<Withdraw>& m) {
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.bytes(m.key);
   a.number(m.call);
   a.text(m.reason);
@@ -135,14 +150,21 @@ void fields(A& a, typename A::template Of<Welcome>& m) {
 template <class A>
 void fields(A& a, typename A::template Of<Name>& m) {
   a.number(m.id);
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.bytes(m.key);
+}
+
+template <class A>
+void fields(A& a, typename A::template Of<StandIn>& m) {
+  a.number(m.id);
+  a.number(m.call);
+  fields(a, m.signature);
 }
 
 template <class A>
 void fields(A& a, typename A::template Of<Batch>& m) {
   a.number(m.number);
-  a.choice(m.kind, CallKind::kBarrier);
+  a.choice(m.kind, CallKind::kJoin);
   a.list(m.entries);
 }
 
@@ -267,6 +289,8 @@ std::string_view to_string(CallKind kind) {
       return "broadcast";
     case CallKind::kBarrier:
       return "barrier";
+    case CallKind::kJoin:
+      return "join";
   }
   return "unknown";
 }
@@ -299,20 +323,22 @@ Result<std::optional<Decoded<ToRank>>> decode_to_rank(std::string_view bytes) {
   return read_message<ToRank>(bytes, kFirstToRank);
 }
 
-std::string encode_member(const Member& member) {
+std::string encode_joining(const Joining& joining) {
   std::string out;
   wire::Writer writer(&out);
-  fields(writer, member);
+  fields(writer, joining.member);
+  writer.bytes(joining.settings);
   return out;
 }
 
-Result<Member> decode_member(std::string_view bytes) {
+Result<Joining> decode_joining(std::string_view bytes) {
   wire::Reader reader(bytes);
-  Member member;
-  fields(reader, member);
+  Joining joining;
+  fields(reader, joining.member);
+  reader.bytes(joining.settings);
   if (reader.error() != nullptr) return malformed(reader.error());
   if (!reader.at_end()) return malformed("bytes follow its last field");
-  return member;
+  return joining;
 }
 
 }  // namespace pushpull

@@ -27,7 +27,10 @@ namespace pushpull {
 
 inline constexpr size_t kMaxFrameBytes = 16u << 20;
 
-enum class CallKind : uint8_t { kPushPull = 0, kBroadcast = 1, kBarrier = 2 };
+enum class CallKind : uint8_t { kPushPull = 0, kBroadcast = 1, kBarrier = 2, kJoin = 3 };
+inline constexpr size_t kNumCallKinds = 4;
+// Barrier and join move nothing, and are announced when all earlier calls of the rank have ended.
+constexpr bool waits_for_earlier(CallKind kind) { return kind >= CallKind::kBarrier; }
 std::string_view to_string(CallKind kind);  // "pushpull", …
 
 // What must be equal on all ranks.
@@ -76,9 +79,13 @@ struct GiveUp {                          // abort(): the group ends with this re
 };
 struct Goodbye {};                       // orderly leave: no call will come any more
 struct Heartbeat {};
+struct Explain {};                       // asks what the group waits for: a person wants to know
+struct LocalMemory {                     // once, after the welcome, before Connected
+  bool shared = false;                   // with all candidates (candidate_hosts()), proven
+};
 
 using FromRank = std::variant<Connected, Define, Announce, Withdraw, Progress, Evidence, GiveUp,
-                              Goodbye, Heartbeat>;
+                              Goodbye, Heartbeat, Explain, LocalMemory>;
 
 // ---- coordinator -> rank ----
 struct Welcome {                         // all have joined
@@ -96,7 +103,7 @@ struct BatchEntry {
   uint32_t id = 0;
   uint64_t call = 0;
   // Elements of each slice (pushpull) or of the tensor (broadcast), see Part. A call may come in several
-  // pieces, in order; the piece with `last` ends it.
+  // pieces, in order; the piece with `last` ends it. Of a join: `begin` is the rank that joined last.
   uint64_t begin = 0;
   uint64_t end = 0;
   bool last = true;
@@ -126,9 +133,22 @@ struct Aborted {                         // the group has ended
 };
 struct Farewell {};                      // answer to Goodbye: everything this rank took part in is done
 struct CoordinatorHeartbeat {};
+struct Explanation {                     // answer to Explain: the coordinator's dump()
+  std::string text;
+};
+struct Hosts {                           // every rank's LocalMemory is known, or does not matter
+  std::vector<int32_t> hosts;            // of each rank, as Layout takes them
+};
+// To a rank that has joined: it takes part in this call with zeros, and the call counts as made. The
+// batch follows.
+struct StandIn {
+  uint32_t id = 0;
+  uint64_t call = 0;
+  Signature signature;
+};
 
 using ToRank = std::variant<Welcome, Ready, Name, Batch, Failed, Warning, Aborted, Farewell,
-                            CoordinatorHeartbeat>;
+                            CoordinatorHeartbeat, Explanation, Hosts, StandIn>;
 
 // Appends a whole frame.
 void encode(const FromRank& message, std::string* out);
@@ -144,8 +164,14 @@ struct Decoded {
 [[nodiscard]] Result<std::optional<Decoded<FromRank>>> decode_from_rank(std::string_view bytes);
 [[nodiscard]] Result<std::optional<Decoded<ToRank>>> decode_to_rank(std::string_view bytes);
 
-// A Member travels inside the hello.
-std::string encode_member(const Member& member);
-[[nodiscard]] Result<Member> decode_member(std::string_view bytes);
+// What a rank says in its hello: who it is, and its settings that must be the same on every rank
+// (core/agreement.h).
+struct Joining {
+  Member member;
+  std::string settings;
+};
+std::string encode_joining(const Joining& joining);
+[[nodiscard]] Result<Joining> decode_joining(std::string_view bytes);
+
 
 }  // namespace pushpull

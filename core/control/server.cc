@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "core/agreement.h"
+
 namespace pushpull {
 namespace {
 
@@ -52,6 +54,7 @@ class LocalLink final : public ControlLink {
   }
 
   void share(int rank, const MailboxPair& pair) override { server_.share(rank, pair); }
+  bool shared() const override { return !server_.readers_.empty(); }
   bool poll() override { return server_.poll(); }
   void watch(bool on) override { server_.watch(on); }
   void drain() override { server_.drain(); }
@@ -61,10 +64,11 @@ class LocalLink final : public ControlLink {
   ControlServer& server_;
 };
 
-ControlServer::ControlServer(CoordinatorOptions options, IoThread& io,
+ControlServer::ControlServer(CoordinatorOptions options, std::string settings, IoThread& io,
                              std::shared_ptr<Logger> logger)
     : io_(io),
       logger_(std::move(logger)),
+      settings_(std::move(settings)),
       coordinator_(options, *this),
       reader_of_(static_cast<size_t>(options.size)) {
   io_.every(kTick, [this, alive = std::weak_ptr(alive_)] {
@@ -215,20 +219,36 @@ void ControlServer::lose(int rank, const std::string& why) {
 }
 
 Result<void> ControlServer::check(const Hello& hello) {
-  auto member = decode_member(hello.detail);
-  if (!member) return fail(member.error());
+  auto joining = decode_joining(hello.detail);
+  if (!joining) return fail(joining.error());
+  joining->member.rank = hello.rank;
+  if (auto free = check_free(hello, joining->member); !free) return free;
+  Member leader;
+  {
+    std::lock_guard lock(mutex_);
+    leader = coordinator_.members()[0];
+  }
+  const auto differs = disagreement(leader, settings_, joining->member, joining->settings);
+  if (!differs) return {};
+  abort(*differs);
+  return fail(*differs);
+}
+
+// Whether the rank is still to come, and nobody else's.
+Result<void> ControlServer::check_free(const Hello& hello, const Member& member) {
   std::lock_guard lock(mutex_);
-  if (coordinator_.aborted() || coordinator_.all_joined())
+  if (const auto verdict = coordinator_.verdict()) return fail(*verdict);
+  if (coordinator_.all_joined())
     return fail(ErrorCode::kUnavailable,
                 fmt::format("run {} of job '{}' takes no more ranks", hello.run, hello.job));
   const auto found = peers_.find(hello.rank);
   if (hello.rank == 0 || (found != peers_.end() && !found->second.connection->closed())) {
     for (const Member& m : coordinator_.members()) {
       if (m.rank != hello.rank) continue;
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("rank {} is claimed twice: by pid {} on {} and by pid {} on {}; give every "
-                              "process its own PUSHPULL_RANK",
-                              hello.rank, m.pid, m.host, member->pid, member->host));
+      refused_ = fmt::format("rank {} is claimed twice: by pid {} on {} and by pid {} on {}; give every "
+                             "process its own PUSHPULL_RANK",
+                             hello.rank, m.pid, m.host, member.pid, member.host);
+      return fail(ErrorCode::kInvalidArgument, refused_);
     }
   }
   return {};
@@ -236,8 +256,9 @@ Result<void> ControlServer::check(const Hello& hello) {
 
 void ControlServer::accepted(const Hello& hello, Socket socket) {
   const int rank = hello.rank;
-  auto member = decode_member(hello.detail);
-  if (!member) return;
+  auto joining = decode_joining(hello.detail);
+  if (!joining) return;
+  Member* const member = &joining->member;
   auto connection = Connection::create(io_, std::move(socket));
   handle([&](Coordinator& c) {
     const auto old = peers_.find(rank);
@@ -316,7 +337,7 @@ bool ControlServer::all_joined() const {
 
 std::string ControlServer::joined_so_far() const {
   std::lock_guard lock(mutex_);
-  return coordinator_.joined_so_far();
+  return coordinator_.joined_so_far() + (refused_.empty() ? "" : " (" + refused_ + ")");
 }
 
 void ControlServer::abort(const Error& reason) {

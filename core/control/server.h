@@ -28,10 +28,13 @@ namespace pushpull {
 // back while it is.
 class ControlServer : private Coordinator::Output {
  public:
-  ControlServer(CoordinatorOptions options, IoThread& io, std::shared_ptr<Logger> logger);
+  // `settings`: this rank's, which every rank that joins must share (core/agreement.h).
+  ControlServer(CoordinatorOptions options, std::string settings, IoThread& io,
+                std::shared_ptr<Logger> logger);
   ~ControlServer();
 
-  // The Acceptor's judge and sink for Purpose::kControl. The hello's detail is a Member.
+  // The Acceptor's judge and sink for Purpose::kControl. The hello's detail is a Joining; one with other
+  // settings ends the group, so that all ranks hear why.
   [[nodiscard]] Result<void> check(const Hello& hello);
   void accepted(const Hello& hello, Socket socket);
 
@@ -59,6 +62,7 @@ class ControlServer : private Coordinator::Output {
     std::unique_ptr<MailboxWriter> writer;  // where this rank shares memory with rank 0
   };
 
+  Result<void> check_free(const Hello& hello, const Member& member);
   void send(int rank, const ToRank& message) override;
   void send_all(const ToRank& message) override;
   void queue(int rank, Peer& peer, std::string_view frame, bool last);
@@ -81,6 +85,8 @@ class ControlServer : private Coordinator::Output {
 
   IoThread& io_;
   std::shared_ptr<Logger> logger_;
+  const std::string settings_;
+  std::string refused_;  // why a rank may not join, the last one
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Coordinator coordinator_;

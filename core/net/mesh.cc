@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -110,8 +111,13 @@ Result<void> TcpMesh::State::judge(const Hello& hello) const {
 
 class TcpMesh::Connecting {
  public:
-  Connecting(State& state, int lane, Deadline deadline)
-      : state_(state), lane_(lane), began_(Clock::now()), deadline_(deadline) {}
+  // With these ranks, or with all.
+  Connecting(State& state, int lane, Deadline deadline, std::vector<int> ranks)
+      : state_(state),
+        lane_(lane),
+        began_(Clock::now()),
+        deadline_(deadline),
+        ranks_(std::move(ranks)) {}
   ~Connecting() {
     const std::lock_guard lock(state_.mutex);
     state_.wakers.erase(&waker_);
@@ -143,6 +149,7 @@ class TcpMesh::Connecting {
   const Clock::time_point began_;
   const Deadline deadline_;
   const Waker waker_;
+  std::vector<int> ranks_;  // ascending
   Group group_;
   std::vector<Peer> peers_;  // by rank
 };
@@ -151,7 +158,7 @@ Result<std::vector<Socket>> TcpMesh::Connecting::run() {
   if (auto prepared = prepare(); !prepared) return fail(prepared.error());
   while (true) {
     if (auto taken = take_arrived(); !taken) return fail(taken.error());
-    for (int r = 0; r < group_.size(); ++r) {
+    for (const int r : ranks_) {
       Peer& peer = peers_[static_cast<size_t>(r)];
       if (!dials(r)) {
         advance_accepted(peer);
@@ -167,7 +174,7 @@ Result<std::vector<Socket>> TcpMesh::Connecting::run() {
   if (state_.cancelled) return fail(*state_.cancelled);
   state_.connected.insert({group_.generation, lane_});
   std::vector<Socket> sockets;
-  for (Peer& peer : peers_) sockets.push_back(std::move(peer.socket));
+  for (const int r : ranks_) sockets.push_back(std::move(peers_[static_cast<size_t>(r)].socket));
   return sockets;
 }
 
@@ -183,7 +190,12 @@ Result<void> TcpMesh::Connecting::prepare() {
     state_.wakers.insert(&waker_);
   }
   peers_.resize(group_.members.size());
-  for (int r = 0; r < group_.rank; ++r) {
+  if (ranks_.empty()) {
+    ranks_.resize(peers_.size());
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+  }
+  for (const int r : ranks_) {
+    if (!dials(r)) continue;
     const auto endpoint = parse_endpoint(group_.members[static_cast<size_t>(r)].address);
     auto address = endpoint ? numeric_address(*endpoint) : fail(endpoint.error());
     if (!address) {
@@ -197,7 +209,8 @@ Result<void> TcpMesh::Connecting::prepare() {
 Result<void> TcpMesh::Connecting::take_arrived() {
   const std::lock_guard lock(state_.mutex);
   if (state_.cancelled) return fail(*state_.cancelled);
-  for (int r = group_.rank + 1; r < group_.size(); ++r) {
+  for (const int r : ranks_) {
+    if (r <= group_.rank) continue;
     auto node = state_.arrived.extract({group_.generation, r, lane_});
     if (node.empty()) continue;
     Peer& peer = peers_[static_cast<size_t>(r)];
@@ -256,7 +269,7 @@ void TcpMesh::Connecting::advance_accepted(Peer& peer) {
 void TcpMesh::Connecting::wait() {
   std::vector<pollfd> ready = {{waker_.fd(), POLLIN, 0}};
   Deadline until = deadline_;
-  for (int r = 0; r < group_.size(); ++r) {
+  for (const int r : ranks_) {
     const Peer& peer = peers_[static_cast<size_t>(r)];
     if (peer.attempt) {
       ready.push_back(peer.attempt->wanted());
@@ -272,7 +285,7 @@ void TcpMesh::Connecting::wait() {
 }
 
 bool TcpMesh::Connecting::complete() const {
-  for (int r = 0; r < group_.size(); ++r) {
+  for (const int r : ranks_) {
     if (r != group_.rank && !peers_[static_cast<size_t>(r)].socket.valid()) return false;
   }
   return true;
@@ -282,7 +295,7 @@ Error TcpMesh::Connecting::timeout() const {
   std::string missing;
   int count = 0;
   int first = -1;
-  for (int r = 0; r < group_.size(); ++r) {
+  for (const int r : ranks_) {
     const Peer& peer = peers_[static_cast<size_t>(r)];
     if (r == group_.rank || peer.socket.valid()) continue;
     if (first < 0) first = r;
@@ -337,7 +350,23 @@ Result<std::vector<Socket>> TcpMesh::connect(int lane, Deadline deadline) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("lane {} is out of range (0 to {})", lane, kMaxLanes - 1));
   }
-  return Connecting(*state_, lane, deadline).run();
+  return Connecting(*state_, lane, deadline, {}).run();
+}
+
+class TcpMesh::Some final : public Mesh {
+ public:
+  Some(State& state, std::vector<int> ranks) : state_(state), ranks_(std::move(ranks)) {}
+  Result<std::vector<Socket>> connect(int lane, Deadline deadline) override {
+    return Connecting(state_, lane, deadline, ranks_).run();
+  }
+
+ private:
+  State& state_;
+  const std::vector<int> ranks_;
+};
+
+std::unique_ptr<Mesh> TcpMesh::among(std::vector<int> ranks) {
+  return std::make_unique<Some>(*state_, std::move(ranks));
 }
 
 void TcpMesh::cancel(const Error& reason) {

@@ -37,12 +37,16 @@ class TcpMesh : public Mesh {
 
   // A Timeout names the ranks that are missing, with host and what was seen last.
   [[nodiscard]] Result<std::vector<Socket>> connect(int lane, Deadline deadline) override;
+  // The mesh of these ranks alone, this one among them; sockets come in their order. A lane is
+  // connected once, in whichever mesh. Valid as long as this object.
+  std::unique_ptr<Mesh> among(std::vector<int> ranks);
   // Makes this and every later connect() return `reason` soon. Any thread.
   void cancel(const Error& reason);
 
  private:
   struct State;
   class Connecting;
+  class Some;
   std::unique_ptr<State> state_;
 };
 

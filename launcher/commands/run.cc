@@ -1,22 +1,12 @@
 // pushpull run: starts the workers of a job and sees it through.
-#include <sched.h>
-#include <sys/random.h>
-#include <unistd.h>
-
-#include <filesystem>
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "core/environment.h"
-#include "core/registry.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
-#include "launcher/job.h"
-#include "launcher/plan.h"
 #include "launcher/process.h"
-#include "launcher/reserved_port.h"
-#include "launcher/warden.h"
+#include "launcher/start.h"
 
 namespace pushpull::launcher {
 namespace {
@@ -25,49 +15,13 @@ constexpr const char* kExamples = R"(Examples:
   pushpull run -n 2 -- python train.py --epochs 5
   pushpull run -c configs/mpi.yaml -n 4 -- python train.py
   pushpull run -n 2 --backend gloo-redis --rendezvous redis://server:6379/0 -- python train.py
+  pushpull run --hosts a:2,b:2 -- python train.py
+  pushpull run --engine slurm -n 4 -- python train.py | sbatch
+  pushpull run -c configs/kubernetes.yaml --engine kubernetes -- python examples/gluon_digits.py
 
 Workers' output comes tagged with their rank. Exit code: that of the worker that failed first (128 + signal
 where a signal ended it); 2 wrong usage; 124 timeout; 126, 127 the command cannot be run, is not found;
 130 interrupted; 75 from a worker means that starting the job again helps.)";
-
-std::string random_text(size_t bytes) {
-  std::string raw(bytes, '\0');
-  // Up to 256 bytes come whole and at once.
-  [[maybe_unused]] const ssize_t n = getrandom(raw.data(), raw.size(), 0);
-  std::string text;
-  for (const char c : raw) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
-}
-
-std::vector<int> usable_cores() {
-  std::vector<int> cores;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
-  }
-  return cores;
-}
-
-Surroundings look_around(const Config& config, const ReservedPort& rendezvous,
-                         const ReservedPort& redis) {
-  Surroundings around;
-  around.backends = Registry(config.text("backend_path")).backend_names();
-  around.environment = whole_environment();
-  std::error_code ignored;
-  around.folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-  around.working_folder = std::filesystem::current_path(ignored).string();
-  around.cores = usable_cores();
-  around.is_root = geteuid() == 0;
-  around.is_terminal = isatty(STDIN_FILENO) == 1;
-  around.run = random_text(4);
-  around.secret = random_text(32);
-  around.redis_password = random_text(32);
-  around.rendezvous_port = rendezvous.number();
-  around.redis_port = redis.number();
-  return around;
-}
 
 class RunCommand : public Command {
  public:
@@ -81,27 +35,15 @@ class RunCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    auto config = flags_.load(environment_variable);
-    if (!config) return usage_error(config.error());
-    auto rendezvous = ReservedPort::make();
-    auto redis = ReservedPort::make();
-    if (!rendezvous || !redis) return usage_error((rendezvous ? redis : rendezvous).error());
-    const Surroundings around = look_around(*config, *rendezvous, *redis);
-    const auto plan = make_plan(*config, flags_.file(), words, around);
-    if (!plan) return usage_error(plan.error());
-    if (dry_run_) {
-      fmt::print("{}", describe(*plan, around.environment));
-      return 0;
+    const auto config = flags_.load(environment_variable);
+    if (!config) {
+      fmt::print(stderr, "pushpull: error: {}\n", config.error().message());
+      return kExitUsage;
     }
-    return run_watched([&](int alive) { return run_job(*plan, alive); });
+    return start_job(*config, words, {.config_file = flags_.file(), .dry_run = dry_run_});
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
   ConfigFlags flags_;
   bool dry_run_ = false;
 };

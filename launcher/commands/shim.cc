@@ -12,13 +12,13 @@ namespace {
 class ShimCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& program) override {
-    CLI::App* app = program.add_subcommand("shim", "Started by mpirun under pushpull run.");
+    CLI::App* app = program.add_subcommand("shim", "Started by mpirun or srun under pushpull run.");
     app->group("");
     return app;
   }
 
   int run(const std::vector<std::string>& words) override {
-    return run_shim(words.empty() ? "" : words.front(), environment_variable, whole_environment());
+    return run_shim(words, environment_variable, whole_environment());
   }
 };
 

@@ -118,6 +118,15 @@ int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedBarrier** barri
   return 0;
 }
 
+int pushpull_bridge_join(PushPullStore* store, PushPullBridgedBarrier** barrier) {
+  auto begun = Barrier::begin_join(store);
+  if (!begun) return report(pushpull::bridge::fail(begun.error()));
+  *barrier = new PushPullBridgedBarrier{std::move(*begun)};
+  return 0;
+}
+
+int pushpull_bridge_join_last(PushPullBridgedBarrier* barrier) { return barrier->barrier->last(); }
+
 int pushpull_bridge_barrier_wait(PushPullBridgedBarrier* barrier, int milliseconds) {
   auto result = barrier->barrier->wait(std::chrono::milliseconds(milliseconds));
   return result ? report(std::move(*result)) : PUSHPULL_BRIDGE_PENDING;

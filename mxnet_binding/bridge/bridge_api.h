@@ -58,6 +58,9 @@ PUSHPULL_API int pushpull_bridge_handed_over_errors(PushPullBridgedStore* bridge
  * `milliseconds`, or its error. It may be freed at any time. */
 PUSHPULL_API int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedBarrier** barrier);
 PUSHPULL_API int pushpull_bridge_barrier_wait(PushPullBridgedBarrier* barrier, int milliseconds);
+/* The same for the group's next join; when it is done, `last` tells the rank that joined last. */
+PUSHPULL_API int pushpull_bridge_join(PushPullStore* store, PushPullBridgedBarrier** barrier);
+PUSHPULL_API int pushpull_bridge_join_last(PushPullBridgedBarrier* barrier);
 PUSHPULL_API void pushpull_bridge_barrier_free(PushPullBridgedBarrier* barrier);
 
 /* The process will end with this code where it would have ended with 0 or 1: for failures that come

@@ -12,7 +12,7 @@ std::vector<Bytes> Conformance::inputs(DType dtype, size_t count, uint32_t seed)
 
 Bytes Conformance::expected_sum(DType dtype, size_t count, const std::vector<Bytes>& in,
                                 const Reduce& reduce) const {
-  return reference_sum(dtype, count, in, reduce, groups().rounding());
+  return groups().expected_sum(dtype, count, in, reduce);
 }
 
 Placed::Placed(const Bytes& input, bool in_place)

@@ -33,6 +33,11 @@ class Groups {
 
   // How sums of 16-bit floats round with this backend's settings.
   virtual Rounding16 rounding() const { return Rounding16::kOnce; }
+  // What sums must give: the order of summation is a backend's own, and documented.
+  virtual Bytes expected_sum(DType dtype, size_t count, const std::vector<Bytes>& inputs,
+                             const Reduce& reduce) const {
+    return reference_sum(dtype, count, inputs, reduce, rounding());
+  }
   // A reason why ranks of this backend cannot be lost without ending the test, or empty.
   virtual std::string immortal() const { return {}; }
 };

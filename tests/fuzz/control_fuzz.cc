@@ -100,10 +100,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if ((*decoded)->bytes > size) broken("more was taken than there was");
     check_round_trip((*decoded)->message, decode_to_rank);
   }
-  if (const auto member = decode_member(bytes); member && encode_member(*member) != bytes) {
+  if (const auto member = decode_joining(bytes); member && encode_joining(*member) != bytes) {
     // Numbers may be written longer than needed; the value must be stable all the same.
-    const auto again = decode_member(encode_member(*member));
-    if (!again || encode_member(*again) != encode_member(*member)) broken("a member changes");
+    const auto again = decode_joining(encode_joining(*member));
+    if (!again || encode_joining(*again) != encode_joining(*member)) broken("a member changes");
   }
   drive_coordinator(bytes);
   return 0;

@@ -43,7 +43,14 @@ class KVStoreSuite : public ::testing::TestWithParam<std::tuple<std::string, int
   Settings group_settings() const {
     Settings settings = testing::group_settings(backend(), size());
     settings.local = std::get<2>(GetParam());
+    if (settings.local == "hosts") {
+      settings.local = "shm";
+      settings.host_label = "host";
+    }
     return settings;
+  }
+  bool together(int a, int b) const {
+    return std::get<2>(GetParam()) != "hosts" || testing::host_of(a) == testing::host_of(b);
   }
   void run_group(const std::function<void(KVStore&)>& body) const {
     testing::run_group(group_settings(), body);
@@ -55,8 +62,14 @@ TEST_P(KVStoreSuite, KnowsItself) {
     EXPECT_EQ(kv.num_workers(), size());
     EXPECT_EQ(kv.type(), type_name(backend()));
     EXPECT_EQ(kv.members().size(), static_cast<size_t>(size()));
-    EXPECT_EQ(kv.local_size(), size());
-    EXPECT_EQ(kv.local_rank(), kv.rank());
+    int here = 0, before = 0;
+    for (int r = 0; r < size(); ++r) {
+      if (!together(r, kv.rank())) continue;
+      ++here;
+      if (r < kv.rank()) ++before;
+    }
+    EXPECT_EQ(kv.local_size(), here);
+    EXPECT_EQ(kv.local_rank(), before);
   });
 }
 
@@ -180,6 +193,69 @@ TEST_P(KVStoreSuite, BarrierEndsAfterAllEarlierCalls) {
   });
 }
 
+// Rank r makes r + 1 rounds, of keys that the others may never have seen.
+TEST_P(KVStoreSuite, RanksThatHaveJoinedTakePartWithZeros) {
+  run_group([&](KVStore& kv) {
+    for (int round = 0; round <= kv.rank(); ++round) {
+      const auto present = static_cast<float>(size() - round);
+      std::vector<float> known(1000, 1), fresh(static_cast<size_t>(round) * 100, 2), scaled(3, 1);
+      ASSERT_TRUE(pushpull_in_place(kv, "known", known));
+      ASSERT_TRUE(pushpull_in_place(kv, fmt::format("round{}", round), fresh));
+      const Tensor t = tensor(scaled);
+      ASSERT_TRUE(kv.pushpull("scaled", {&t, 1}, {&t, 1}, {.prescale = 2.0, .postscale = 0.5}).wait());
+      ASSERT_TRUE(kv.barrier().wait());
+      EXPECT_EQ(known[999], present);
+      EXPECT_EQ(scaled[2], present);
+      if (!fresh.empty()) {
+        EXPECT_EQ(fresh.back(), 2 * present);
+      }
+    }
+    int last = -1;
+    ASSERT_TRUE(kv.join(&last).wait());
+    EXPECT_EQ(last, size() - 1);
+    std::vector<float> v(10, 1);
+    ASSERT_TRUE(pushpull_in_place(kv, "known", v));
+    EXPECT_EQ(v[9], static_cast<float>(size()));
+    ASSERT_TRUE(kv.join(nullptr).wait());
+  });
+}
+
+// A call that a rank makes too late fails, and nobody's numbers are confused by it.
+TEST_P(KVStoreSuite, CallsAfterAJoinFail) {
+  if (size() == 1) return;
+  const Settings one = group_settings(), two = group_settings();
+  testing::run_group(one, [&](KVStore& kv) {
+    Settings mine = two;
+    mine.rank = kv.rank();
+    mine.job = fmt::format("{}-inner", two.job.substr(0, under_mpi() ? 4 : std::string::npos));
+    Registry registry;
+    auto inner = KVStore::create(mine, registry);
+    ASSERT_TRUE(inner) << inner.error().message();
+    std::vector<float> v(10, 1);
+    if (kv.rank() == 1) {
+      auto joined = kv.join(nullptr);
+      const auto late = pushpull_in_place(kv, "late", v);
+      ASSERT_FALSE(late);
+      EXPECT_NE(late.error().message().find("it was made after join() and before all ranks had joined"),
+                std::string::npos)
+          << late.error().message();
+      ASSERT_TRUE((*inner)->barrier().wait());
+      ASSERT_TRUE(joined.wait());
+    } else {
+      ASSERT_TRUE((*inner)->barrier().wait());
+      // Fails as withdrawn, or went on with zeros before the word of that came.
+      if (pushpull_in_place(kv, "late", v)) {
+        EXPECT_EQ(v[9], static_cast<float>(size() - 1));
+      }
+      ASSERT_TRUE(kv.join(nullptr).wait());
+    }
+    std::vector<float> w(10, 1);
+    ASSERT_TRUE(pushpull_in_place(kv, "late", w));
+    EXPECT_EQ(w[9], static_cast<float>(size()));
+    EXPECT_TRUE((*inner)->close());
+  });
+}
+
 TEST_P(KVStoreSuite, MismatchFailsThatCallEverywhereAndTheGroupLivesOn) {
   if (size() == 1) return;  // one rank agrees with itself
   run_group([&](KVStore& kv) {
@@ -223,6 +299,41 @@ TEST_P(KVStoreSuite, WithdrawnCallFailsEverywhereAndTheGroupLivesOn) {
     std::fill(v.begin(), v.end(), 1.f);
     ASSERT_TRUE(pushpull_in_place(kv, "w", v));
     EXPECT_EQ(v[7], static_cast<float>(size()));
+  });
+}
+
+TEST_P(KVStoreSuite, ARefusedCallFailsEverywhereAndTheGroupLivesOn) {
+  if (size() == 1) return;
+  run_group([&](KVStore& kv) {
+    std::vector<float> v(8, 1);
+    const Tensor good = tensor(v), nowhere{nullptr, DType::kFloat32, {8}};
+    const int last = kv.num_workers() - 1;
+    const bool wrong = kv.rank() == last;
+    const auto expect_refused = [&](const Result<void>& result, const char* why) {
+      ASSERT_FALSE(result);
+      EXPECT_NE(result.error().message().find(why), std::string::npos) << result.error().message();
+      if (wrong) {
+        EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
+      } else {
+        EXPECT_EQ(result.error().rank(), last);
+        EXPECT_NE(result.error().message().find(fmt::format("rank {}", last)), std::string::npos);
+      }
+    };
+    const Tensor& mine = wrong ? nowhere : good;
+    expect_refused(kv.pushpull("w", {&mine, 1}, {&mine, 1}).wait(), "without memory");
+    const uint64_t call = kv.reserve(CallKind::kPushPull, "w");
+    expect_refused(kv.pushpull("w", {&mine, 1}, {&mine, 1}, {.call = call}).wait(), "without memory");
+    expect_refused(kv.broadcast("w", good, {&good, 1}, wrong ? size() : 0).wait(), "does not exist");
+
+    const std::string endless((1u << 20) + 1, 'k');
+    const auto refused = kv.pushpull(endless, {&good, 1}, {&good, 1}).wait();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_LT(refused.error().message().size(), 200u);
+    const std::string long_key(1u << 20, 'k');
+    ASSERT_TRUE(kv.pushpull(long_key, {&good, 1}, {&good, 1}).wait());
+    ASSERT_TRUE(pushpull_in_place(kv, "w", v));
+    EXPECT_EQ(v[7], static_cast<float>(size() * size()));
   });
 }
 
@@ -310,7 +421,7 @@ TEST_P(KVStoreSuite, UnsupportedCallsSayWhatToUse) {
 INSTANTIATE_TEST_SUITE_P(
     , KVStoreSuite,
     ::testing::Combine(::testing::ValuesIn(backends()), ::testing::ValuesIn(group_sizes({1, 2, 3, 4, 8})),
-                       ::testing::Values("shm", "backend")),
+                       ::testing::Values("shm", "backend", "hosts")),
     [](const auto& param_info) {
       std::string name = fmt::format("{}_{}_{}", std::get<0>(param_info.param),
                                      std::get<1>(param_info.param), std::get<2>(param_info.param));

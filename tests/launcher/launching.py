@@ -53,10 +53,13 @@ class Launcher:
                  and k != "MXNET_KVSTORE_BACKEND"}
         return {**clean, "MARK": self.mark, **(extra or {})}
 
+    def command(self, arguments):
+        return [pushpull_command(), *arguments]
+
     def start(self, *arguments, env=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
               stderr=subprocess.PIPE, **options):
         process = subprocess.Popen(
-            [pushpull_command(), *map(str, arguments)], env=self.environment(env), stdin=stdin,
+            self.command([str(argument) for argument in arguments]), env=self.environment(env), stdin=stdin,
             stdout=stdout, stderr=stderr, **options)
         self.started.append(process)
         return process

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "launcher/environment_block.h"
+#include "launcher/name_list.h"
+#include "launcher/starters.h"
 
 namespace pushpull::launcher {
 namespace {
@@ -17,6 +19,9 @@ Surroundings surroundings(std::vector<std::string> environment = {"PATH=/bin", "
   around.environment = std::move(environment);
   around.folder = "/opt/pushpull/bin";
   around.working_folder = "/home/me";
+  around.own_names = {"here", "10.0.0.1"};
+  around.address = "10.0.0.1";
+  around.token = "made-up-token";
   around.cores = {0, 1, 2, 3};
   around.run = "abcd";
   around.secret = "made-up-secret";
@@ -220,6 +225,165 @@ TEST(Plan, DescriptionCanBeRunByAShellAndHidesSecrets) {
       << text;
   EXPECT_NE(text.find("echo 'it'\"'\"'s' '' '$HOME'\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("made-up"), std::string::npos);
+}
+
+std::string line_of(const Process& process) {
+  std::string line;
+  for (const std::string& word : process.argv) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+TEST(Plan, OtherHostsAreReachedByMpirun) {
+  const auto made = plan({{"launch.hosts", "a:2,b:2"}});
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->engine, "mpirun");
+  EXPECT_TRUE(made->remote);
+  EXPECT_TRUE(made->meet_at_rank_0);
+  ASSERT_EQ(made->workers.size(), 4u);
+  EXPECT_EQ(line_of(*made->starter),
+            "mpirun --oversubscribe --bind-to none --host a:2,b:2 --map-by slot -x "
+            "PUSHPULL_LAUNCH_TOKEN -n 4 /opt/pushpull/bin/pushpull shim");
+  EXPECT_EQ(variable(*made->starter, "PUSHPULL_LAUNCH_TOKEN"), "made-up-token");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_LAUNCH_TOKEN"), "(not set)");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_RENDEZVOUS"), "(not set)");
+}
+
+TEST(Plan, HostsThatAreThisOneNeedNoStarter) {
+  for (const char* hosts : {"here:3", "localhost:3", "10.0.0.1:3", "127.0.0.1:3"}) {
+    const auto made = plan({{"launch.hosts", hosts}});
+    ASSERT_TRUE(made) << made.error().message();
+    EXPECT_EQ(made->engine, "local");
+    EXPECT_FALSE(made->remote);
+    EXPECT_EQ(made->workers.size(), 3u);
+  }
+}
+
+TEST(Plan, FewerWorkersThanSlotsFillTheFirstHosts) {
+  const auto made = plan({{"launch.hosts", "a:2,b:2,c"}, {"workers", "3"}});
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_NE(line_of(*made->starter).find("--host a:2,b:1 "), std::string::npos);
+}
+
+TEST(Plan, OtherHostsGetOnlyWhatIsForwarded) {
+  const std::vector<std::string> environment = {"PATH=/bin",     "HOME=/home/me", "OMP_NUM_THREADS=1",
+                                                "AWS_SECRET=no", "LC_ALL=C",      "SLURM_PROCID=3",
+                                                "PUSHPULL_CONFIG=/x.yaml"};
+  const auto made = plan({{"launch.hosts", "a,b"}}, surroundings(environment), {"true"}, "");
+  ASSERT_FALSE(made) << "the file does not exist";
+  Surroundings around = surroundings(environment);
+  around.environment.pop_back();
+  const auto automatic = plan({{"launch.hosts", "a,b"}, {"tuning.lanes", "2"}}, around);
+  ASSERT_TRUE(automatic) << automatic.error().message();
+  const Process& worker = automatic->workers[1];
+  EXPECT_EQ(variable(worker, "OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(variable(worker, "LC_ALL"), "C");
+  EXPECT_EQ(variable(worker, "PUSHPULL_LANES"), "2");
+  EXPECT_EQ(variable(worker, "PATH"), "/opt/pushpull/bin:/bin");
+  for (const char* name : {"HOME", "AWS_SECRET", "SLURM_PROCID"}) {
+    EXPECT_EQ(variable(worker, name), "(not set)") << name;
+  }
+  const auto listed = plan({{"launch.hosts", "a,b"}, {"launch.forward", "HOME,OMP_*,^OMP_NUM_*"}},
+                           around);
+  ASSERT_TRUE(listed);
+  EXPECT_EQ(variable(listed->workers[0], "HOME"), "/home/me");
+  EXPECT_EQ(variable(listed->workers[0], "OMP_NUM_THREADS"), "(not set)");
+}
+
+TEST(Plan, PrivateRedisListensWhereOtherHostsReachIt) {
+  const auto made =
+      plan({{"backend", "gloo-redis"}, {"redis.start", "true"}, {"launch.hosts", "a,b"}});
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_NE(made->redis->input_text.find("bind 127.0.0.1 10.0.0.1\n"), std::string::npos);
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_RENDEZVOUS"), "redis://10.0.0.1:30002/0");
+}
+
+const std::vector<std::string> kAllocation = {"PATH=/bin", "SLURM_JOB_ID=42", "SLURM_NTASKS=4",
+                                              "SLURM_JOB_NUM_NODES=2"};
+
+TEST(Plan, InsideAnAllocationSrunStartsAllTasks) {
+  const auto made = plan({}, surroundings(kAllocation));
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->engine, "slurm");
+  EXPECT_EQ(made->workers.size(), 4u);
+  EXPECT_TRUE(made->meet_at_rank_0);
+  EXPECT_EQ(line_of(*made->starter),
+            "srun --ntasks=4 --distribution=block --cpu-bind=none --kill-on-bad-exit=0 --wait=0 "
+            "--input=none --mpi=none --export=ALL /opt/pushpull/bin/pushpull shim");
+  EXPECT_NE(made->notes.front().find("in Slurm job 42"), std::string::npos);
+  const auto mpi = plan({{"backend", "mpi"}, {"launch.forward", "PATH"},
+                         {"launch.starter_args", "--partition='a b'"}},
+                        surroundings(kAllocation));
+  ASSERT_TRUE(mpi) << mpi.error().message();
+  EXPECT_EQ(line_of(*mpi->starter),
+            "srun --ntasks=4 --distribution=block --cpu-bind=none --kill-on-bad-exit=0 --wait=0 "
+            "--input=none --mpi=pmix --export=PUSHPULL_LAUNCH_TOKEN,PATH --partition=a b "
+            "/opt/pushpull/bin/pushpull shim");
+}
+
+TEST(Plan, AllocationsWithoutTasksHaveOneWorkerPerNode) {
+  const auto made = plan({}, surroundings({"SLURM_JOB_ID=42", "SLURM_JOB_NUM_NODES=3"}));
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->workers.size(), 3u);
+}
+
+TEST(Plan, LocalStaysLocalInsideAnAllocation) {
+  const auto made = plan({{"launch.engine", "local"}}, surroundings(kAllocation));
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->engine, "local");
+  EXPECT_FALSE(made->remote);
+}
+
+TEST(Plan, OutsideAnAllocationSlurmGetsAScript) {
+  const auto made = plan({{"launch.engine", "slurm"},
+                          {"workers", "4"},
+                          {"job", "my job"},
+                          {"tuning.lanes", "2"},
+                          {"launch.starter_args", "-t 10 --partition=gpu"}},
+                         surroundings(), {"python", "it's.py"}, "jobs/a.yaml");
+  ASSERT_TRUE(made) << made.error().message();
+  EXPECT_EQ(made->script,
+            "#!/bin/sh\n#SBATCH --job-name='my job'\n#SBATCH --ntasks=4\n#SBATCH -t 10\n"
+            "#SBATCH --partition=gpu\n# Made by pushpull run --engine slurm; submit it by sbatch.\n"
+            "exec /opt/pushpull/bin/pushpull run --engine slurm -c /home/me/jobs/a.yaml --workers 4 "
+            "--job 'my job' --set tuning.lanes=2 -- python 'it'\"'\"'s.py'\n");
+  EXPECT_TRUE(made->workers.empty());
+}
+
+TEST(Hosts, ListsAreReadStrictly) {
+  const OwnNames own = {"here"};
+  const auto hosts = parse_hosts(" a:2, b ,here:3", "flag --hosts", own);
+  ASSERT_TRUE(hosts) << hosts.error().message();
+  EXPECT_EQ(host_list(*hosts), "a:2,b:1,here:3");
+  EXPECT_EQ(slots_of(*hosts), 6);
+  EXPECT_EQ(host_list(place(*hosts, 4)), "a:2,b:1,here:1");
+  for (const char* wrong : {"", ",", "a,", "a b", "a:", "a:0", "a:-1", "a:x", "a:1:2", "-a", "a;b",
+                            "a,a", "here,localhost", "[::1]:2", "a/b", "a:99999"}) {
+    EXPECT_FALSE(parse_hosts(wrong, "flag --hosts", own)) << wrong;
+  }
+}
+
+TEST(Hosts, FilesTakeWhatOpenMpiWrites) {
+  const auto hosts = parse_hostfile("# all\na slots=4\n\n b:2 # two\r\nc\n", "hosts", {});
+  ASSERT_TRUE(hosts) << hosts.error().message();
+  EXPECT_EQ(host_list(*hosts), "a:4,b:2,c:1");
+  EXPECT_EQ((*hosts)[1].where, "hosts:4");
+}
+
+TEST(Starters, WordsAreSplitLikeAShellDoes) {
+  const auto words = split_words(R"( a  'b c' "d'e" f\ g '' x"y"z )");
+  ASSERT_TRUE(words);
+  EXPECT_EQ(*words, (std::vector<std::string>{"a", "b c", "d'e", "f g", "", "xyz"}));
+  EXPECT_FALSE(split_words("'a"));
+  EXPECT_TRUE(split_words("")->empty());
+}
+
+TEST(NameList, LastThatFitsDecides) {
+  const NameList names("A_*, ^A_B,A_B_C PATH");
+  EXPECT_TRUE(names.has("A_X"));
+  EXPECT_FALSE(names.has("A_B"));
+  EXPECT_TRUE(names.has("A_B_C"));
+  EXPECT_TRUE(names.has("PATH"));
+  EXPECT_FALSE(names.has("PATHS"));
 }
 
 TEST(EnvironmentBlock, KeepsWhatItIsNotAskedToChange) {

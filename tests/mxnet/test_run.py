@@ -23,6 +23,32 @@ def test_a_script_that_asks_for_another_store(start):
         assert outcome.out.startswith("dist_sync_gloo [2.0, 2.0]"), outcome.text
 
 
+def test_what_public_examples_do(start):
+    """Module, Trainer with and without a store, a language model: equal parameters on all workers."""
+    group = start(2, "-m", "pushpull", "--as", "dist_sync,device", SCRIPTS / "like_public_examples.py")
+    first, second = group.succeed()
+    lines = first.out.splitlines()
+    assert [line.rsplit(" ", 1)[0] for line in lines] == [
+        "module", "trainer", "trainer", "trainer without a store", "language model"], first.text
+    assert lines[1] == lines[2] and first.out == second.out, second.text
+
+
+def test_a_script_for_horovod_and_byteps(start):
+    group = start(2, "-m", "pushpull", "--as", "horovod,byteps", SCRIPTS / "written_for_horovod.py")
+    for outcome in group.succeed():
+        assert outcome.out.splitlines() == [
+            "alltoall() of horovod.mxnet is not supported by pushpull; allgather() gives every worker all "
+            "parts, each takes its own",
+            "a process set of horovod.mxnet is not supported by pushpull; all workers form one group",
+            "compression by compressor of byteps.mxnet is not supported by pushpull; fp16 and bf16 are "
+            "(Compression)",
+            "dist_async cannot be replaced: a collective store is synchronous, all workers take every step "
+            "together",
+            "the script asks for MXNet's parameter server (kvstore dist_sync): run it by python -m pushpull "
+            "--as dist_sync, and a collective store takes its place",
+            "done"], outcome.text
+
+
 def test_a_module(start):
     group = start(1, "-m", "pushpull", "-m", "unchanged", "dist_sync_gloo",
                   env={"PYTHONPATH": _with_scripts()})

@@ -155,6 +155,7 @@ void Client::go_on() {
       return;
     }
     if (s.synchronous && !steps_.empty() && !steps_.back().all_ended()) return;
+    if (must_wait_for_join()) return;
     size_t open = 0;
     for (const Step& step : steps_) open += !step.all_ended();
     if (open >= kMaxStepsAtOnce) return;
@@ -171,9 +172,30 @@ void Client::go_on() {
   }
 }
 
+// It has no data for this one.
+bool Client::skips_step() const {
+  const auto& epoch = world_.scenario().epoch;
+  const size_t next = steps_.size();
+  return epoch && next < epoch->join && next >= epoch->has_data[static_cast<size_t>(rank_)];
+}
+
+// A join comes when all before has ended, and nothing comes before it has.
+bool Client::must_wait_for_join() const {
+  const auto& epoch = world_.scenario().epoch;
+  if (!epoch) return false;
+  const size_t next = steps_.size();
+  return (next == epoch->join && !everything_ended()) ||
+         (next == epoch->join + 1 && !steps_.back().all_ended());
+}
+
 void Client::begin_step() {
   const Scenario& s = world_.scenario();
   const auto& program = s.steps[steps_.size()];
+  if (skips_step()) {
+    steps_.emplace_back();
+    ops_begun_ += program.size();
+    return;
+  }
   Step& step = steps_.emplace_back();
   for (const Op& op : program) {
     if (s.leaver && s.leaver->rank == rank_ && ops_begun_ >= s.leaver->ops) break;
@@ -315,6 +337,7 @@ void Client::exchanged(uint64_t number) {
       continue;
     }
     LiveOp& op = *live->second;
+    if (series.first == CallKind::kJoin) op.begin = entry.begin;
     const uint64_t end = range_of(op.op.kind, op.op.signature, world_.scenario().size).end;
     if (entry.begin != op.begin || entry.end > end || entry.last != (entry.end == end))
       world_.complain(fmt::format("rank {} got a wrong piece of {}", rank_, series.second));
@@ -338,6 +361,22 @@ void Client::on(const Failed& failed) {
   end_call(name->second, failed.call,
            {.done = false, .code = failed.code, .message = failed.message});
   go_on();
+}
+
+void Client::on(const StandIn& stand_in) {
+  const auto name = names_.find(stand_in.id);
+  if (name == names_.end())
+    return world_.complain(fmt::format("rank {} cannot know where to stand in", rank_));
+  const auto& [series, number] = std::pair(name->second, stand_in.call);
+  if (steps_.size() != world_.scenario().epoch->join + 1 || steps_.back().all_ended())
+    world_.complain(fmt::format("rank {} is told to stand in but has not joined", rank_));
+  if (number != ++made_[series])
+    world_.complain(fmt::format("rank {} stands in for call {} of {} after {}", rank_, number,
+                                series.second, made_[series] - 1));
+  auto& op = stand_ins_.emplace_back(std::make_unique<LiveOp>());
+  op->op = {.kind = series.first, .key = series.second, .signature = stand_in.signature};
+  op->number = number;
+  live_[{series, number}] = op.get();
 }
 
 // Whether this rank will not make the call that failed: it skips it, made one of another kind

@@ -75,12 +75,17 @@ class Client {
   void on(const Aborted& aborted);
   void on(const Farewell&);
   void on(const CoordinatorHeartbeat&) {}
+  void on(const Explanation&) {}
+  void on(const Hosts&) {}
+  void on(const StandIn& stand_in);
 
   void beat();
   void injure(Injury injury);
   void send_garbage();
   void begin_step();
   bool comes_late() const;
+  bool skips_step() const;
+  bool must_wait_for_join() const;
   void make(LiveOp& op);
   void announce(const LiveOp& op);
   void flush();
@@ -106,8 +111,9 @@ class Client {
   std::optional<Aborted> aborted_;
 
   std::deque<Step> steps_;  // begun
-  size_t ops_begun_ = 0;    // of the program, in its order
-  bool sleeping_ = false;   // late for the next step
+  std::vector<std::unique_ptr<LiveOp>> stand_ins_;
+  size_t ops_begun_ = 0;   // of the program, in its order
+  bool sleeping_ = false;  // late for the next step
   bool slept_ = false;
   std::map<KindAndKey, uint64_t> made_;  // calls reserved or counted as made
   std::map<KindAndKey, Clock::time_point> last_make_;

@@ -10,7 +10,7 @@
 namespace pushpull::simulator {
 
 Range range_of(CallKind kind, const Signature& signature, int size) {
-  if (kind == CallKind::kBarrier) return {};
+  if (waits_for_earlier(kind)) return {};
   uint64_t elements = 1;
   for (const int64_t d : signature.shape) elements *= static_cast<uint64_t>(d);
   const uint64_t bytes = size_of(signature.dtype);
@@ -54,12 +54,41 @@ void Referee::on_receive(int rank, const FromRank& message, Clock::time_point no
     const Define& d = defined->second;
     Call& c = call({d.kind, d.key}, a.call);
     if (c.ended) continue;
-    if (!c.any) c.first = now;
+    if (!c.any) {
+      c.first = now;
+      c.opened = order_++;
+    }
     c.any = true;
     c.by_rank[static_cast<size_t>(rank)] = d.signature;
     if (rank == 0) c.priority = a.priority;
-    if (c.complete() && c.alike()) c.ready = order_++;
+    if (d.kind == CallKind::kJoin) on_joined(rank, c);
+    on_announced({d.kind, d.key}, c);
   }
+}
+
+void Referee::on_announced(const KindAndKey& series, Call& c) {
+  const auto present =
+      std::find_if(c.by_rank.begin(), c.by_rank.end(), [](const auto& s) { return s.has_value(); });
+  bool only_away_missing = true;
+  for (int r = 0; r < scenario_.size; ++r)
+    only_away_missing = only_away_missing && (c.by_rank[static_cast<size_t>(r)] || away_.count(r));
+  if (series.first != CallKind::kJoin && only_away_missing)
+    for (const int r : away_)
+      if (!c.by_rank[static_cast<size_t>(r)]) c.by_rank[static_cast<size_t>(r)] = *present;
+  if (!c.complete() || !c.alike() || c.ready) return;
+  if (series.first == CallKind::kJoin) away_.clear();
+  c.ready = order_++;
+}
+
+void Referee::on_joined(int rank, Call& join) {
+  away_.insert(rank);
+  join.begin = static_cast<uint64_t>(rank);  // the last one stays
+  if (away_.size() == static_cast<size_t>(scenario_.size)) return;
+  std::map<uint64_t, std::pair<KindAndKey, Call*>> open;
+  for (auto& [series, calls] : calls_)
+    for (auto& [number, c] : calls)
+      if (c.any && !c.ended && !c.ready && &c != &join) open[c.opened] = {series, &c};
+  for (auto& [opened, c] : open) on_announced(c.first, *c.second);
 }
 
 void Referee::on_disconnected(int rank) {
@@ -141,7 +170,7 @@ std::vector<BatchEntry> Referee::expected_batch() {
       room -= rest;
     }
     entries.push_back(entry);
-    if (!entry.last || kind == CallKind::kBarrier) break;
+    if (!entry.last || waits_for_earlier(kind)) break;
   }
   return entries;
 }

@@ -40,6 +40,7 @@ class Referee {
     Clock::time_point first{};
     bool any = false;
     std::optional<uint64_t> ready;  // in which order
+    uint64_t opened = 0;            // in which order
     int priority = 0;
     bool ended = false;
     uint64_t begin = 0;
@@ -54,6 +55,8 @@ class Referee {
   };
 
   Call& call(const KindAndKey& series, uint64_t number);
+  void on_announced(const KindAndKey& series, Call& c);
+  void on_joined(int rank, Call& join);
   void check_batch(const Batch& batch);
   std::vector<BatchEntry> expected_batch();
   std::vector<ReadyCall> ready_calls();
@@ -69,6 +72,7 @@ class Referee {
   std::map<KindAndKey, uint32_t> numbers_;
   std::set<std::pair<uint32_t, uint64_t>> told_;  // failures that were sent rank by rank
   std::set<int> leaving_;
+  std::set<int> away_;  // have joined, while others have not
   std::set<int> farewelled_;
   std::vector<uint64_t> finished_;
   uint64_t order_ = 0;

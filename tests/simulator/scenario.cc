@@ -91,6 +91,22 @@ void add_leaver(Random& random, Scenario& s) {
               .patient = random.chance(50)};
 }
 
+// Broadcasts would fail while a rank is away; that is for the unit tests.
+void add_epoch(Random& random, Scenario& s) {
+  for (auto& step : s.steps) {
+    std::erase_if(step, [](const Op& op) { return op.kind == CallKind::kBroadcast; });
+    if (step.empty()) step.push_back({.kind = CallKind::kBarrier, .key = {}, .signature = {}});
+  }
+  Epoch epoch;
+  epoch.join = static_cast<size_t>(random.between(1, static_cast<int64_t>(s.steps.size()) - 1));
+  for (int r = 0; r < s.size; ++r)
+    epoch.has_data.push_back(
+        static_cast<size_t>(random.between(0, static_cast<int64_t>(epoch.join))));
+  s.steps.insert(s.steps.begin() + static_cast<ptrdiff_t>(epoch.join),
+                 std::vector<Op>{{.kind = CallKind::kJoin, .key = {}, .signature = {}}});
+  s.epoch = std::move(epoch);
+}
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed) {
@@ -113,6 +129,8 @@ Scenario make_scenario(uint64_t seed) {
   if (s.size > 1 && story < 30) add_twists(random, s);
   if (s.size > 1 && story >= 30 && story < 60) add_injuries(random, s);
   if (s.size > 1 && story >= 60 && story < 80) add_leaver(random, s);
+  if (s.size > 1 && story >= 80 && story < 92) add_epoch(random, s);
+  if (s.epoch && random.chance(20)) add_injuries(random, s);
   if (random.chance(10)) {
     s.pause_at = Microseconds(random.below(s.max_compute_us * 5));
     s.pause = Microseconds(random.between(1'000'000, 40'000'000));
@@ -132,6 +150,9 @@ std::string Scenario::describe() const {
   for (const Injured& i : injuries)
     text += fmt::format("; rank {} is injured ({}) after {} us", i.rank, static_cast<int>(i.injury),
                         i.when.count());
+  if (epoch)
+    text += fmt::format("; step {} is a join, after {} steps with data", epoch->join,
+                        fmt::join(epoch->has_data, ", "));
   if (leaver) text += fmt::format("; rank {} leaves after {} ops", leaver->rank, leaver->ops);
   if (pause.count() > 0)
     text +=

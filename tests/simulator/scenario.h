@@ -57,6 +57,12 @@ struct EarlyLeaver {
   bool patient;        // waits for its farewell however long
 };
 
+// Some ranks have less data: they make fewer of the steps before the join that all make.
+struct Epoch {
+  size_t join = 0;               // which step is the join
+  std::vector<size_t> has_data;  // by rank: for how many of the steps before
+};
+
 struct Scenario {
   uint64_t seed = 0;
   int size = 1;
@@ -70,6 +76,7 @@ struct Scenario {
   std::vector<Twisted> twists;
   std::vector<Injured> injuries;
   std::optional<EarlyLeaver> leaver;
+  std::optional<Epoch> epoch;
   // The coordinator's own process is stopped for a while.
   Microseconds pause_at{-1};
   Microseconds pause{0};

@@ -35,6 +35,8 @@ const RedisServer& redis() {
 
 }  // namespace
 
+int host_of(int rank) { return rank % 3 == 1 ? 1 : 0; }
+
 Settings group_settings(const std::string& backend, int size) {
   static std::atomic<int> groups = 0;
   Settings settings;
@@ -63,6 +65,7 @@ void run_group(const Settings& settings, const std::function<void(KVStore&)>& bo
   run_ranks(settings.size, [&](int rank) {
     Settings mine = settings;
     mine.rank = rank;
+    if (!mine.host_label.empty()) mine.host_label += std::to_string(host_of(rank));
     static Registry mpi_registry;  // MPI is initialised once per process
     Registry own;
     Registry& registry = under_mpi() ? mpi_registry : own;

@@ -20,6 +20,10 @@ std::vector<int> group_sizes(std::vector<int> sizes);
 // "gloo-redis" (over a real redis-server that lives as long as this process), "self", "mpi".
 Settings group_settings(const std::string& backend, int size);
 
+// Where Settings::host_label is not empty, run_group() has the ranks on two hosts, unevenly: the host of
+// a rank.
+int host_of(int rank);
+
 // Runs `body` once per rank, each with a store of its own, and closes the stores. Failures to create are
 // reported through GoogleTest.
 void run_group(const Settings& settings, const std::function<void(KVStore&)>& body);

@@ -66,19 +66,45 @@ T load(const Bytes& bytes, size_t i) {
   return value;
 }
 
+// value(first + 1) + value(first + 2) + ... + value(first), modulo n.
+template <class T, class Value>
+T sum_around(size_t n, size_t first, Rounding16 rounding, Value value) {
+  auto sum = widen(value((first + 1) % n));
+  for (size_t step = 2; step <= n; ++step) {
+    sum = plus(sum, widen(value((first + step) % n)));
+    if (rounding == Rounding16::kEachAddition) sum = widen(Narrow<T>::from(sum));
+  }
+  return Narrow<T>::from(sum);
+}
+
 template <class T>
 void sum_into(Bytes& out, size_t count, const std::vector<Bytes>& inputs, const Reduce& reduce,
               Rounding16 rounding) {
-  const size_t n = inputs.size();
-  const size_t length = slice_length(count, static_cast<int>(n));
+  const size_t length = slice_length(count, static_cast<int>(inputs.size()));
   for (size_t i = 0; i < count; ++i) {
-    const size_t slice = i / length;
-    auto sum = widen(scaled(load<T>(inputs[(slice + 1) % n], i), reduce.prescale));
-    for (size_t step = 2; step <= n; ++step) {
-      sum = plus(sum, widen(scaled(load<T>(inputs[(slice + step) % n], i), reduce.prescale)));
-      if (rounding == Rounding16::kEachAddition) sum = widen(Narrow<T>::from(sum));
-    }
-    const T result = scaled(Narrow<T>::from(sum), reduce.postscale);
+    const T sum = sum_around<T>(inputs.size(), i / length, rounding, [&](size_t rank) {
+      return scaled(load<T>(inputs[rank], i), reduce.prescale);
+    });
+    const T result = scaled(sum, reduce.postscale);
+    std::memcpy(out.data() + i * sizeof(T), &result, sizeof(T));
+  }
+}
+
+template <class T>
+void sum_by_host(Bytes& out, size_t count, const std::vector<Bytes>& inputs, const Layout& layout,
+                 int slices, const Reduce& reduce, Rounding16 rounding) {
+  const size_t length = slice_length(count, slices);
+  const auto hosts = static_cast<size_t>(layout.hosts());
+  for (size_t i = 0; i < count; ++i) {
+    const auto of_host = [&](size_t host) {
+      const std::vector<int>& ranks = layout.ranks_of(static_cast<int>(host));
+      return sum_around<T>(ranks.size(), 0, Rounding16::kOnce, [&](size_t local) {
+        const auto rank = static_cast<size_t>(ranks[local]);
+        return scaled(load<T>(inputs[rank], i), reduce.prescale);
+      });
+    };
+    const T result =
+        scaled(sum_around<T>(hosts, i / length % hosts, rounding, of_host), reduce.postscale);
     std::memcpy(out.data() + i * sizeof(T), &result, sizeof(T));
   }
 }
@@ -175,6 +201,16 @@ Bytes reference_sum(DType dtype, size_t count, const std::vector<Bytes>& inputs,
   Bytes out(count * size_of(dtype));
   with_type(dtype,
             [&](auto type) { sum_into<decltype(type)>(out, count, inputs, reduce, rounding); });
+  return out;
+}
+
+Bytes reference_sum_by_host(DType dtype, size_t count, const std::vector<Bytes>& inputs,
+                            const Layout& layout, int slices, const Reduce& reduce,
+                            Rounding16 rounding) {
+  Bytes out(count * size_of(dtype));
+  with_type(dtype, [&](auto type) {
+    sum_by_host<decltype(type)>(out, count, inputs, layout, slices, reduce, rounding);
+  });
   return out;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/collective.h"
 #include "core/dtype.h"
+#include "core/layout.h"
 
 namespace pushpull::testing {
 
@@ -30,5 +31,12 @@ enum class Rounding16 { kOnce, kEachAddition };
 // r.
 Bytes reference_sum(DType dtype, size_t count, const std::vector<Bytes>& inputs,
                     const Reduce& reduce = {}, Rounding16 rounding = Rounding16::kOnce);
+
+// The same where ranks share memory by host and the tensor is cut into `slices`: each host sums its
+// local ranks 1, 2, ..., 0 and rounds to the type, then the hosts are summed as ranks are above,
+// starting with the slice's number + 1.
+Bytes reference_sum_by_host(DType dtype, size_t count, const std::vector<Bytes>& inputs,
+                            const Layout& layout, int slices, const Reduce& reduce = {},
+                            Rounding16 rounding = Rounding16::kOnce);
 
 }  // namespace pushpull::testing

@@ -524,6 +524,132 @@ TEST_F(CoordinatorTest, BarriersStallAlike) {
   EXPECT_EQ(only<Failed>().culprit, 0);
 }
 
+// ---- join ----
+
+TEST_F(CoordinatorTest, CallsGoOnWithoutRanksThatHaveJoined) {
+  start(3);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  define_all(2, "w", tensor({4}));
+  announce(0, 2, 1);
+  announce(2, 1, 1);
+  EXPECT_TRUE(sent.empty());
+  announce(1, 2, 1);
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(std::get<Name>(sent[0].second).key, "w");
+  EXPECT_EQ(sent[1].first, 2);
+  const auto stand_in = std::get<StandIn>(sent[1].second);
+  EXPECT_EQ(stand_in.call, 1u);
+  EXPECT_EQ(stand_in.signature, tensor({4}));
+  EXPECT_EQ(std::get<Batch>(sent[2].second).entries.size(), 1u);
+  run_batch(1);
+
+  sent.clear();
+  announce(0, 1, 1);
+  announce(1, 2, 2);
+  EXPECT_EQ(all<StandIn>().size(), 2u);
+  EXPECT_EQ(only<Batch>().entries[0].call, 2u);
+  run_batch(2);
+
+  sent.clear();
+  announce(1, 1, 1);
+  EXPECT_EQ(only<Batch>().kind, CallKind::kJoin);
+  EXPECT_EQ(only<Batch>().entries[0].begin, 1u);  // the last one to join
+  run_batch(3);
+
+  // All are back: every rank counts again.
+  sent.clear();
+  announce(0, 2, 3);
+  announce(1, 2, 3);
+  EXPECT_TRUE(sent.empty());
+  announce(2, 2, 3);
+  EXPECT_EQ(only<Batch>().entries[0].call, 3u);
+}
+
+TEST_F(CoordinatorTest, AJoinCompletesWhatWaitsForNobodyElse) {
+  start(2);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  define_all(2, "b", tensor({4}));
+  define_all(3, "a", tensor({2}));
+  define_all(4, "", Signature{}, CallKind::kBarrier);
+  announce(0, 2, 1);
+  announce(0, 3, 1);
+  announce(0, 4, 1);
+  announce(1, 1, 1);
+  EXPECT_EQ(all<StandIn>().size(), 3u);
+  run_batch(1);
+  run_batch(2);
+  std::vector<CallKind> kinds;
+  for (const Batch& batch : all<Batch>()) kinds.push_back(batch.kind);
+  ASSERT_EQ(kinds.size(), 2u);
+  EXPECT_EQ(kinds[0], CallKind::kPushPull);
+  EXPECT_EQ(kinds[1], CallKind::kBarrier);
+}
+
+TEST_F(CoordinatorTest, ABroadcastFailsWhileARankHasJoined) {
+  start(2);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  define_all(2, "w", broadcast({4}), CallKind::kBroadcast);
+  announce(1, 1, 1);
+  announce(0, 2, 1);
+  EXPECT_EQ(only<Failed>().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(only<Failed>().message,
+            "broadcast call 1 of key 'w' cannot go on: rank 1 (host node-b, pid 1001) has joined, as "
+            "one that has no more data, and would miss the value; broadcast before the first join() "
+            "or after it");
+  announce(0, 1, 1);
+  sent.clear();
+  run_batch(1);
+  announce(0, 2, 2);
+  announce(1, 2, 2);
+  EXPECT_EQ(only<Batch>().entries[0].call, 2u);
+}
+
+TEST_F(CoordinatorTest, AJoinMayTakeAsLongAsOthersHaveData) {
+  start(2);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  announce(1, 1, 1);
+  pass(Seconds(2000));
+  EXPECT_TRUE(all<Warning>().empty());
+  EXPECT_TRUE(all<Failed>().empty());
+}
+
+TEST_F(CoordinatorTest, AJoinFailsWhenARankLeaves) {
+  start(2);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  announce(1, 1, 1);
+  coordinator->receive(0, Goodbye{}, now);
+  EXPECT_EQ(only<Failed>().message, "rank 0 (host node-a, pid 1000) left before making join call 1");
+}
+
+TEST_F(CoordinatorTest, MismatchesAmongTheRestNameTheRest) {
+  start(3);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  define(0, 2, "w", tensor({4}));
+  define(1, 2, "w", tensor({5}));
+  announce(2, 1, 1);
+  announce(0, 2, 1);
+  announce(1, 2, 1);
+  EXPECT_EQ(only<Failed>().message,
+            "key 'w' differs between ranks: rank 0 has float32 (4), rank 1 has float32 (5)");
+}
+
+TEST_F(CoordinatorTest, CallsThatCrossAJoin) {
+  start(2);
+  define_all(1, "", Signature{}, CallKind::kJoin);
+  define_all(2, "w", tensor({4}));
+  announce(1, 1, 1);
+  announce(0, 2, 1);
+  // Rank 1 takes part already; it took back a call of its own that it made too late.
+  withdraw(1, 1);
+  EXPECT_TRUE(all<Failed>().empty());
+  withdraw(1, 2);
+  announce(0, 2, 2);
+  EXPECT_EQ(all<Failed>().back().code, ErrorCode::kAborted);
+  EXPECT_FALSE(coordinator->aborted());
+  announce(1, 2, 3);
+  EXPECT_TRUE(coordinator->aborted());  // that one is nonsense
+}
+
 TEST_F(CoordinatorTest, StallLimitsOfZeroMeanNever) {
   options.stall_warning = Seconds(0);
   options.stall_timeout = Seconds(0);
@@ -878,6 +1004,16 @@ TEST_F(CoordinatorTest, DumpShowsWhatWaitsForWhom) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("rank 1 (host node-b, pid 1001): connected"), std::string::npos) << text;
+}
+
+TEST_F(CoordinatorTest, WhoAsksGetsTheDump) {
+  start(2);
+  define_all(1, "w", tensor({4}));
+  announce(0, 1, 1);
+  pass(Seconds(2));
+  sent.clear();
+  coordinator->receive(0, Explain{}, now);
+  EXPECT_EQ(only<Explanation>().text, coordinator->dump(now));
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ std::vector<FromRank> from_rank_samples() {
       GiveUp{.reason = "interrupted"},
       Goodbye{},
       Heartbeat{},
+      Explain{},
+      LocalMemory{},
+      LocalMemory{.shared = true},
   };
 }
 
@@ -57,6 +60,11 @@ std::vector<ToRank> to_rank_samples() {
       Aborted{.code = ErrorCode::kPeerLost, .culprit = 5, .restartable = true, .message = "died"},
       Farewell{},
       CoordinatorHeartbeat{},
+      Explanation{.text = "batches: 3 cut\n  and so on\n"},
+      Hosts{},
+      Hosts{{0, 0, 2, std::numeric_limits<int32_t>::max()}},
+      Name{.id = 8, .kind = CallKind::kJoin, .key = ""},
+      StandIn{.id = 7, .call = kMax64, .signature = signature({64, 3})},
   };
 }
 
@@ -253,17 +261,19 @@ TEST(Messages, MembersRoundTrip) {
                       .boot_id = "0a1b",
                       .network_namespace = 4026531840,
                       .address = "10.0.0.1:30001"};
-  const auto decoded = decode_member(encode_member(member));
+  const Joining joining{member, "PUSHPULL_SIZE=2\n"};
+  const auto decoded = decode_joining(encode_joining(joining));
   ASSERT_TRUE(decoded);
-  EXPECT_EQ(decoded->rank, 1023);
-  EXPECT_EQ(decoded->host, member.host);
-  EXPECT_EQ(decoded->pid, member.pid);
-  EXPECT_EQ(decoded->boot_id, member.boot_id);
-  EXPECT_EQ(decoded->network_namespace, member.network_namespace);
-  EXPECT_EQ(decoded->address, member.address);
-  EXPECT_FALSE(decode_member(encode_member(member) + "x"));
-  EXPECT_FALSE(decode_member(encode_member(member).substr(0, 10)));
-  EXPECT_FALSE(decode_member(""));
+  EXPECT_EQ(decoded->settings, joining.settings);
+  EXPECT_EQ(decoded->member.rank, 1023);
+  EXPECT_EQ(decoded->member.host, member.host);
+  EXPECT_EQ(decoded->member.pid, member.pid);
+  EXPECT_EQ(decoded->member.boot_id, member.boot_id);
+  EXPECT_EQ(decoded->member.network_namespace, member.network_namespace);
+  EXPECT_EQ(decoded->member.address, member.address);
+  EXPECT_FALSE(decode_joining(encode_joining(joining) + "x"));
+  EXPECT_FALSE(decode_joining(encode_joining(joining).substr(0, 10)));
+  EXPECT_FALSE(decode_joining(""));
 }
 
 // Whatever one flipped byte makes of a frame, decoding ends in a message, a wait, or an error, and

@@ -154,6 +154,23 @@ TEST(TcpMesh, StrangersThatArrivedBeforeTheGroupWasKnownAreDropped) {
   expect_full_mesh(connect_all(ranks, 0), 0);
 }
 
+TEST(TcpMesh, SomeOfTheRanksConnectAmongThemselves) {
+  auto ranks = make_ranks(5);
+  const std::vector<int> parts[] = {{0, 3, 4}, {1, 2}};
+  std::vector<std::future<Sockets>> running[2];
+  for (size_t p = 0; p < 2; ++p)
+    for (const int r : parts[p])
+      running[p].push_back(std::async(std::launch::async, [&, p, r] {
+        return ranks[static_cast<size_t>(r)]->mesh.among(parts[p])->connect(
+            0, deadline_in(seconds(60)));
+      }));
+  for (auto& part : running) {
+    std::vector<Sockets> all;
+    for (auto& one : part) all.push_back(one.get());
+    expect_full_mesh(all, 0);
+  }
+}
+
 TEST(TcpMesh, ConnectingWithoutAGroupIsAMistake) {
   TcpMesh mesh("secret");
   EXPECT_EQ(mesh.connect(0, deadline_in(seconds(1))).error().code(), ErrorCode::kInvalidArgument);

@@ -134,7 +134,7 @@ TEST_P(StoreRendezvous, TheNewestRunWins) {
   EXPECT_TRUE(current.error().restartable());
   EXPECT_EQ(current.error().message(),
             "another run of job 'digits' has replaced this one: its rank 0 is on host node-b (pid "
-            "200)");
+            "200), this one's on host node-a (pid 100)");
   leader_->withdraw();  // takes nothing away from the newer one
   EXPECT_TRUE(newer->still_current(soon()));
   EXPECT_EQ(open()->find("", soon())->run, "r2");

@@ -58,13 +58,22 @@ Result<void> Wire::open(std::vector<Socket> sockets) {
         !ok)
       return ok;
   }
+  watch();
   return {};
 }
 
 Wire::~Wire() {
+  unwatch();
   if (process_ != ::getpid()) return;
   for (auto& connection : connections_)
     if (connection != nullptr) connection->finish();
+}
+
+void Wire::after_fork_in_child() {
+  for (auto& connection : connections_)
+    if (connection != nullptr) connection->drop();
+  epoll_.close();
+  event_.close();
 }
 
 // --- starting operations

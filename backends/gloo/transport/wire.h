@@ -22,6 +22,7 @@
 #include "backends/gloo/transport/connection.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/fork_guard.h"
 #include "core/net/socket.h"
 
 namespace pushpull::transport {
@@ -32,13 +33,13 @@ struct Peer {
   std::string host;
 };
 
-class Wire {
+class Wire final : private ForkObserver {
  public:
   // sockets[r] is connected to rank r, non-blocking.
   [[nodiscard]] static Result<std::unique_ptr<Wire>> create(int rank, std::vector<Socket> sockets,
                                                             std::vector<Peer> peers);
-  // Nobody may be waiting. Closes in order: what was sent still arrives. In the child of a fork it
-  // only closes the child's descriptors; the parent's connections live on.
+  // Nobody may be waiting. Closes in order: what was sent still arrives. The child of a fork has no
+  // descriptor of ours from its first moment on, so that a death of its parent is seen at once.
   ~Wire();
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -76,6 +77,7 @@ class Wire {
  private:
   Wire(int rank, std::vector<Peer> peers);
   Result<void> open(std::vector<Socket> sockets);
+  void after_fork_in_child() override;
 
   Connection* connection(int peer) { return connections_[static_cast<size_t>(peer)].get(); }
   // The rest expects the lock.

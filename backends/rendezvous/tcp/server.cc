@@ -32,14 +32,18 @@ Hello hello_for(const ServerOptions& options) {
   Hello hello;
   hello.purpose = Purpose::kStore;
   hello.job = options.job;
+  hello.rank = 0;
   return hello;
 }
 
-// Only for this job, and only for the store.
+// Only for this job, and only for the store. Another rank 0 learns who is here already.
 Result<void> judge(const Hello& hello, const std::string& job) {
   if (hello.purpose != Purpose::kStore) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("this is the rendezvous of job '{}', not a rank's own port", job));
+  }
+  if (hello.job == job && hello.rank == 0) {
+    return fail(ErrorCode::kUnavailable, fmt::format("host {}, pid {}", host_name(), getpid()));
   }
   if (hello.job == job) return {};
   return fail(ErrorCode::kInvalidArgument,
@@ -236,13 +240,14 @@ Occupant occupant_of(const Endpoint& endpoint, const ServerOptions& options, std
   if (!address) return Occupant::kStranger;
   DialAttempt attempt(*address, options.secret, hello_for(options), deadline_in(seconds(2)));
   finish(attempt);
-  if (!attempt.error()) return Occupant::kSameJob;
+  if (!attempt.error()) return Occupant::kStranger;
   *says = attempt.error()->message();
   switch (attempt.failure()) {
     case ClientHandshake::Failure::kSecret:
       return Occupant::kOtherSecret;
     case ClientHandshake::Failure::kRefused:
-      return Occupant::kOtherJob;
+      return attempt.error()->code() == ErrorCode::kUnavailable ? Occupant::kSameJob
+                                                                : Occupant::kOtherJob;
     default:
       break;
   }
@@ -263,6 +268,8 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Dead
   auto server = std::make_unique<AsioServer>(options);
   // A program that just ends may hold the port a moment longer.
   const Deadline grace = std::min(deadline, deadline_in(seconds(3)));
+  // An earlier run of the same job may be about to end.
+  const Deadline patience = std::min(deadline, deadline_in(seconds(10)));
   Backoff backoff;
   while (true) {
     auto listening = server->listen(options);
@@ -285,8 +292,10 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Dead
           "PUSHPULL_RENDEZVOUS");
     }
     const auto now = Clock::now();
-    if (occupant == Occupant::kSameJob && now >= deadline) {
-      return taken("an earlier run of this job still has it; end its rank 0 first");
+    if (occupant == Occupant::kSameJob && now >= patience) {
+      return taken(fmt::format("another rank 0 or an earlier run of this job still has it ({}; this is host "
+                               "{}, pid {}); give every process its own PUSHPULL_RANK, or end that run first",
+                               says, host_name(), getpid()));
     }
     if (occupant != Occupant::kSameJob && now >= grace) {
       return taken(

@@ -22,7 +22,7 @@ struct ServerOptions {
 class Server : public Caller {
  public:
   // Unavailable where the port is taken: the sentence says by whom, as far as a hello can tell. The
-  // server of an earlier run of the same job is waited for until the deadline.
+  // server of an earlier run of the same job is waited for, 10 s at most.
   [[nodiscard]] static Result<std::unique_ptr<Server>> start(const ServerOptions& options,
                                                              Deadline deadline);
   virtual Endpoint endpoint() const = 0;

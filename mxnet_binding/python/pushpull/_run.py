@@ -12,9 +12,10 @@ def _parser():
         description="Registers pushpull's store types with MXNet, then runs the script as if python "
                     "had been called with it.")
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and exit")
-    parser.add_argument("--as", dest="names", metavar="NAME", action="append", default=[],
-                        help="also use a pushpull store where the script asks for the store NAME "
-                             "(dist_sync, dist_device_sync, horovod, ...); may be repeated")
+    parser.add_argument("--as", dest="names", metavar="NAME[,NAME]", action="append", default=[],
+                        help="use a pushpull store where the script asks for the store NAME (dist_sync, "
+                             "dist_device_sync, device, ...), or imports NAME.mxnet (horovod, byteps); "
+                             "may be repeated")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module name")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER)
@@ -47,10 +48,13 @@ def main():
     if removed:
         print(f"pushpull: ignoring {', '.join(removed)}: they belong to MXNet's parameter server, which a "
               "collective store does not use", file=sys.stderr)
-    import pushpull.mxnet
+    from pushpull.mxnet import aliases
+    import pushpull
+    aliases.refuse_parameter_server()
     try:
-        for name in options.names:
-            pushpull.mxnet.register_as(name)
+        for name in ",".join(options.names).split(","):
+            if name.strip():
+                aliases.register_as(name.strip())
     except pushpull.UnsupportedError as error:
         _parser().error(f"--as: {error}")
     _run(options)

@@ -104,18 +104,28 @@ class Channel:
     def handed_over_errors(self):
         return bool(self._library.pushpull_bridge_handed_over_errors(self._bridged))
 
-    @contextlib.contextmanager
     def barrier(self):
         """Gives a function that waits some milliseconds and tells whether all workers are there."""
+        return self._waiting(self._library.pushpull_bridge_barrier)
+
+    def join(self):
+        """The same for a join; when all are there, the function's `last` is the worker that came last."""
+        return self._waiting(self._library.pushpull_bridge_join,
+                             self._library.pushpull_bridge_join_last)
+
+    @contextlib.contextmanager
+    def _waiting(self, begin, last=None):
         self.raise_if_closed()
         barrier = ctypes.c_void_p()
-        _raise_from_bridge(self._library.pushpull_bridge_barrier(self._store, ctypes.byref(barrier)))
+        _raise_from_bridge(begin(self._store, ctypes.byref(barrier)))
 
         def reached(milliseconds):
             code = self._library.pushpull_bridge_barrier_wait(barrier, milliseconds)
             if code == _capi.PENDING:
                 return False
             _raise_from_bridge(code)
+            if last is not None:
+                reached.last = last(barrier)
             return True
 
         try:

@@ -32,6 +32,7 @@ class CollectiveStore(KVStoreBase):
 
     def __init__(self):
         self._names = {}
+        self.unnamed = {}  # how many calls of each helper went without a name, see collectives.py
         self._thread = threading.get_ident()
         self._bridge = Bridge.open()
         self._channel = self._bridge.connect(self.requested_type)
@@ -151,6 +152,21 @@ class CollectiveStore(KVStoreBase):
             while not reached(_SLICE_MS):
                 pass
 
+    _barrier = barrier  # the name in scripts for MXNet's own stores
+
+    def join(self):
+        """For a worker that has run out of data; gives the worker that joined last, when all have.
+
+        Until then the others' pushpulls go on, and this worker takes part in them with zeros. What they
+        computed meanwhile this worker does not have: the one that joined last has the newest values, so
+        broadcast from it (``DistributedTrainer.join`` does). Others' broadcasts fail meanwhile.
+        """
+        with self._channel.join() as reached:
+            while not reached(_SLICE_MS):
+                pass
+        self.unnamed.clear()
+        return reached.last
+
     def close(self):
         """Leaves the group in good order, after the calls made so far. Closing twice is fine.
 
@@ -253,13 +269,3 @@ def register():
                                                 "__doc__": CollectiveStore.__doc__})
         for spelling in _spellings(name):
             KVStoreBase.kv_registry[spelling] = store
-
-
-def register_as(name):
-    """Lets mx.kv.create(name) make a dist_sync_pushpull store, in place of the store of that name."""
-    lowered = name.lower()
-    if "async" in lowered:
-        raise _errors.make(_capi.UNSUPPORTED,
-                           f"{name} cannot be replaced: a collective store is synchronous, all workers "
-                           "take every step together")
-    KVStoreBase.kv_registry[lowered] = KVStoreBase.kv_registry["dist_sync_pushpull"]

@@ -1,0 +1,100 @@
+#include "launcher/attempt.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "core/environment.h"
+#include "core/net/endpoint.h"
+#include "core/registry.h"
+#include "core/text.h"
+#include "launcher/environment_block.h"
+#include "launcher/job.h"
+#include "launcher/process.h"
+#include "launcher/random_text.h"
+#include "launcher/start.h"
+#include "launcher/warden.h"
+
+namespace pushpull::launcher {
+namespace {
+
+// By these names other programs know this host.
+OwnNames own_names() {
+  OwnNames names = {host_name()};
+  if (const auto interfaces = list_interfaces()) {
+    for (const Interface& interface : *interfaces) names.push_back(interface.address);
+  }
+  return names;
+}
+
+Result<std::string> hostfile(const Config& config) {
+  const std::string name = config.text("launch.hostfile");
+  if (name.empty()) return "";
+  std::ifstream in(name, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(in), {}};
+  if (in && !std::filesystem::is_directory(name)) return content;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the hostfile {} ({}) cannot be read", in_quotes(name),
+                          config.value("launch.hostfile").origin));
+}
+
+// Towards the first other host that is named, where one is.
+Result<std::string> own_address(const Config& config, const OwnNames& own) {
+  Endpoint toward;
+  const auto hosts = parse_hosts(config.text("launch.hosts"), "", own);
+  for (const HostSlots& host : hosts ? *hosts : std::vector<HostSlots>()) {
+    if (toward.host.empty() && !is_own(host.name, own)) toward.host = host.name;
+  }
+  return choose_address(config.text("interface"), toward, deadline_in(std::chrono::seconds(10)));
+}
+
+Result<Surroundings> look_around(const Config& config, const ReservedPort& rendezvous,
+                                 const ReservedPort& redis) {
+  Surroundings around;
+  around.own_names = own_names();
+  auto content = hostfile(config);
+  if (!content) return fail(content.error());
+  around.hostfile = std::move(*content);
+  auto address = own_address(config, around.own_names);
+  if (address) around.address = std::move(*address);
+  if (!address) around.address_error = address.error().message();
+  around.backends = Registry(config.text("backend_path")).backend_names();
+  around.environment = whole_environment();
+  std::error_code ignored;
+  around.folder = command_folder();
+  around.working_folder = std::filesystem::current_path(ignored).string();
+  around.cores = usable_cores();
+  around.is_root = geteuid() == 0;
+  around.is_terminal = isatty(STDIN_FILENO) == 1;
+  around.run = random_text(4);
+  around.secret = random_text(32);
+  around.redis_password = random_text(32);
+  around.token = random_text(32);
+  around.rendezvous_port = rendezvous.number();
+  around.redis_port = redis.number();
+  return around;
+}
+
+}  // namespace
+
+Result<Attempt> Attempt::prepare(const Config& config, const std::string& config_file,
+                                 const std::vector<std::string>& command, bool tagged) {
+  auto rendezvous = ReservedPort::make();
+  if (!rendezvous) return fail(rendezvous.error());
+  auto redis = ReservedPort::make();
+  if (!redis) return fail(redis.error());
+  const auto around = look_around(config, *rendezvous, *redis);
+  if (!around) return fail(around.error());
+  auto plan = make_plan(config, config_file, command, *around);
+  if (!plan) return fail(plan.error());
+  Attempt attempt(std::move(*rendezvous), std::move(*redis));
+  attempt.plan_ = std::move(*plan);
+  attempt.plan_.tagged = tagged;
+  return attempt;
+}
+
+}  // namespace pushpull::launcher
