@@ -5,18 +5,19 @@
   bench/overlap.py --hosts 4 --rate 10gbit --backend gloo --json overlap.json
   bench/overlap.py --python ~/venv/bin/python   an interpreter with mxnet and pushpull
 
-A model of equal layers runs on every host. Its backward is one operator per layer in MXNet's engine,
-last layer first, which sleeps for as long as the layer's exchange takes alone and then lets go of the
-gradient; each gradient is summed by kv.pushpull with priority minus its layer. Three times, in medians
-over steps, each with its slowest rank:
+A model of equal layers runs on every host. Its backward is one operator per layer in MXNet's
+engine, last layer first, which sleeps for as long as the layer's exchange takes alone and then lets
+go of the gradient; each gradient is summed by kv.pushpull with priority minus its layer. Three
+times, in medians over steps, each with its slowest rank:
 
   exchange   all gradients are there at once
   compute    the operators alone
-  step       both: with L layers at least (L + 1) / L of the larger, as the first layer's gradient comes last
+  step       both: with L layers at least (L + 1) / L of the larger, as the gradient of the first
+             layer comes last
 
-The bar is (L + 1) / L + 0.07. Under "arrival" stands when the gradients come in where all are there at
-once, as the mean position of the first and of the last quarter of the layers: priorities want the
-first layers first.
+The bar is (L + 1) / L + 0.07. Under "arrival" stands when the gradients come in where all are there
+at once, as the mean position of the first and of the last quarter of the layers: priorities want
+the first layers first.
 """
 import argparse
 import ctypes

@@ -318,8 +318,18 @@ class Bootstrap {
       mesh_->set_group(group.job, group.run, group.generation, group.rank, group.members);
       session_->inbox->on_failure([this](const Error& error) { mesh_->cancel(error); });
     }
-    const DataPlane plane{settings_,        registry_,         *backend_,   mesh_.get(),
-                          *session_->inbox, *session_->link, *logger_, deadline_};
+    const DataPlane plane{
+        settings_,
+        registry_,
+        *backend_,
+        mesh_.get(),
+        *session_->inbox,
+        *session_->link,
+        *logger_,
+        deadline_,
+        [this](int other, std::byte* memory, std::shared_ptr<void> owner) {
+          share_control(other, memory, std::move(owner));
+        }};
     auto collective = connect_data_plane(plane, group);
     session_->inbox->on_failure(nullptr);
     if (!collective) {
@@ -338,13 +348,28 @@ class Bootstrap {
     return {};
   }
 
+  // Rank 0 and `other` share memory: the control plane goes through it.
+  void share_control(int other, std::byte* memory, std::shared_ptr<void> owner) {
+    static_assert(2 * sizeof(MailboxMemory) <= kPairBytes);
+    auto* const boxes = reinterpret_cast<MailboxMemory*>(memory);
+    shared_control_ = true;
+    if (leader()) {
+      session_->link->share(other, {&boxes[0], &boxes[1], std::move(owner)});
+    } else {
+      session_->link->share(0, {&boxes[1], &boxes[0], std::move(owner)});
+    }
+  }
+
+  size_t ranks_here() const {
+    const auto& all = session_->group.members;
+    return static_cast<size_t>(std::count_if(
+        all.begin(), all.end(), [this](const Member& m) { return m.boot_id == me_.boot_id; }));
+  }
+
   void start_scheduler(std::unique_ptr<Collective> collective) {
     Scheduler::Options options;
     options.leave_timeout = settings_.leave_timeout;
-    const Layout& layout = session_->group.layout;
-    options.drive =
-        session_->link->shared() && layout.ranks_of(layout.host_of(identity_.rank)).size() <=
-                                        std::thread::hardware_concurrency();
+    options.drive = shared_control_ && ranks_here() <= std::thread::hardware_concurrency();
     if (ControlServer* server = session_->server.get())
       options.batch_started = [server](uint64_t number) { server->batch_started(number); };
     session_->scheduler = std::make_shared<Scheduler>(
@@ -367,6 +392,7 @@ class Bootstrap {
   PortRange ports_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<Session> session_ = std::make_unique<Session>();
+  bool shared_control_ = false;
   std::unique_ptr<TcpMesh> mesh_;
   std::unique_ptr<Acceptor> acceptor_;  // destroyed first: its thread calls into all of the above
 };

@@ -19,20 +19,20 @@ class Connecting {
   bool may_share() const;
   Result<void> share_memory();
   Result<void> agree_on_layout();
-  void share_control();
   Result<std::unique_ptr<Collective>> connect_across();
   Result<std::unique_ptr<Collective>> join();
   void say_how() const;
 
   Group part(const std::vector<int>& ranks) const;
-  Result<std::unique_ptr<Collective>> connect(Backend& backend, Group& part, Deadline deadline) const;
+  Result<std::unique_ptr<Collective>> connect(Backend& backend, Group& part,
+                                              Deadline deadline) const;
   const Member& me() const { return group_.members[static_cast<size_t>(group_.rank)]; }
   bool insists() const { return plane_.settings.local == "shm"; }
 
   const DataPlane& plane_;
   Group& group_;
   std::vector<int> candidates_;  // with this rank
-  std::vector<std::pair<int, MailboxPair>> mailboxes_;
+  std::vector<std::function<void()>> shared_control_;  // calls of plane_.share_control
   Stages stages_;
 };
 
@@ -104,12 +104,10 @@ Result<void> Connecting::share_memory() {
       return Error(ErrorCode::kUnavailable, "another rank of this host cannot share memory");
     };
     local.shares = [this](int first, int other, std::byte* memory, std::shared_ptr<void> owner) {
-      static_assert(2 * sizeof(MailboxMemory) <= kPairBytes);
-      auto* const boxes = reinterpret_cast<MailboxMemory*>(memory);
-      if (first == 0 && group_.rank == 0)
-        mailboxes_.push_back({other, {&boxes[0], &boxes[1], std::move(owner)}});
-      else if (first == 0)
-        mailboxes_.push_back({0, {&boxes[1], &boxes[0], std::move(owner)}});
+      if (first == 0)
+        shared_control_.emplace_back([this, other, memory, owner = std::move(owner)] {
+          plane_.share_control(other, memory, owner);
+        });
     };
     auto shm = plane_.registry.backend("shm");
     // There has to be time left to do without.
@@ -147,13 +145,9 @@ Result<void> Connecting::agree_on_layout() {
     return fail(ErrorCode::kUnavailable,
                 "PUSHPULL_LOCAL=shm asks for shared memory, which another rank of this host cannot "
                 "share or was told not to; PUSHPULL_LOCAL=auto on every rank does without");
-  if (here > 1) share_control();
+  if (here > 1)
+    for (const auto& share : shared_control_) share();
   return {};
-}
-
-// The control plane between rank 0 and the others of its host.
-void Connecting::share_control() {
-  for (const auto& [rank, pair] : mailboxes_) plane_.link.share(rank, pair);
 }
 
 Result<std::unique_ptr<Collective>> Connecting::connect_across() {
@@ -179,17 +173,18 @@ void Connecting::say_how() const {
   const Layout& layout = group_.layout;
   const std::string& local = plane_.settings.local;
   if (layout.hosts() == 1)
-    return plane_.logger.info(
-        fmt::format("all {} ranks are on {} and exchange through shared memory (PUSHPULL_LOCAL={}); "
-                    "backend {} is not used for it",
-                    layout.ranks(), me().host, local, plane_.settings.backend));
+    return plane_.logger.info(fmt::format(
+        "all {} ranks are on {} and exchange through shared memory (PUSHPULL_LOCAL={}); "
+        "backend {} is not used for it",
+        layout.ranks(), me().host, local, plane_.settings.backend));
   if (layout.hosts() == layout.ranks())
-    return plane_.logger.info(fmt::format("{} ranks exchange through backend {} (PUSHPULL_LOCAL={})",
-                                          layout.ranks(), plane_.settings.backend, local));
-  plane_.logger.info(
-      fmt::format("{} ranks on {} hosts exchange through shared memory and, {} of each host, through "
-                  "backend {} (PUSHPULL_LOCAL={})",
-                  layout.ranks(), layout.hosts(), layout.carriers(), plane_.settings.backend, local));
+    return plane_.logger.info(
+        fmt::format("{} ranks exchange through backend {} (PUSHPULL_LOCAL={})", layout.ranks(),
+                    plane_.settings.backend, local));
+  plane_.logger.info(fmt::format(
+      "{} ranks on {} hosts exchange through shared memory and, {} of each host, through "
+      "backend {} (PUSHPULL_LOCAL={})",
+      layout.ranks(), layout.hosts(), layout.carriers(), plane_.settings.backend, local));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // hosts, or both joined.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "core/backend.h"
@@ -27,6 +29,9 @@ struct DataPlane {
   ControlLink& link;
   Logger& logger;
   Deadline deadline;
+  // Memory that rank 0 and `other`, one of them this rank, have in common, as in Group::shares. Called
+  // when all ranks of the host are known to share memory.
+  std::function<void(int other, std::byte* memory, std::shared_ptr<void> owner)> share_control;
 };
 
 // Every rank that may share memory tries to; the coordinator hears how it went and tells all ranks

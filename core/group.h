@@ -36,13 +36,13 @@ class Mesh {
   [[nodiscard]] virtual Result<std::vector<Socket>> connect(int lane, Deadline deadline) = 0;
 };
 
-inline constexpr size_t kPairBytes = 136u << 10;
-
 // Of each member the lowest rank that it may share memory with, as far as one can tell without
 // trying; its own rank where it is the lowest or the only one.
 std::vector<int> candidate_hosts(const std::vector<Member>& members);
 
 struct Stages;  // core/backend.h
+
+inline constexpr size_t kPairBytes = 136u << 10;
 
 struct Group {
   std::string job;          // PUSHPULL_JOB

@@ -54,10 +54,10 @@ void Inbox::lost(const std::string& why) {
   {
     std::lock_guard lock(mutex_);
     scheduler = scheduler_;
-    const std::string who =
-        welcome_ ? fmt::format("rank 0 (host {}, pid {})", welcome_->members[0].host,
-                               welcome_->members[0].pid)
-                 : "rank 0";
+    const std::string who = welcome_
+                                ? fmt::format("rank 0 (host {}, pid {})", welcome_->members[0].host,
+                                              welcome_->members[0].pid)
+                                : "rank 0";
     failed(Error(ErrorCode::kPeerLost,
                  fmt::format("{}, which coordinates the group, was lost: {}", who, why))
                .at_rank(0));
@@ -78,9 +78,10 @@ Result<Welcome> Inbox::wait_for_welcome(Deadline deadline) {
   changed_.wait_until(lock, deadline, [this] { return welcome_ || failure_; });
   if (failure_) return fail(*failure_);
   if (!welcome_)
-    return fail(ErrorCode::kTimeout,
-                "the other ranks did not join within the rendezvous timeout; rank 0, which was started "
-                "later than this one, will say who is missing");
+    return fail(
+        ErrorCode::kTimeout,
+        "the other ranks did not join within the rendezvous timeout; rank 0, which was started "
+        "later than this one, will say who is missing");
   return *welcome_;
 }
 
@@ -89,8 +90,9 @@ Result<std::vector<int>> Inbox::wait_for_hosts(Deadline deadline) {
   changed_.wait_until(lock, deadline, [this] { return hosts_ || failure_; });
   if (failure_) return fail(*failure_);
   if (!hosts_)
-    return fail(ErrorCode::kTimeout,
-                "not every rank found out within the rendezvous timeout with whom it shares memory");
+    return fail(
+        ErrorCode::kTimeout,
+        "not every rank found out within the rendezvous timeout with whom it shares memory");
   return hosts_->hosts;
 }
 

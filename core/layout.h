@@ -1,8 +1,8 @@
 // Which ranks of a group share memory, and so which of them carry what between hosts.
 //
 // "Host" here is a set of ranks that have proven to share memory: a machine or part of it. Of every
-// host the first k ranks are carriers, where k is the size of the smallest host: carrier c of a host
-// exchanges its share of a tensor with the carriers c of the others.
+// host the first k ranks are carriers, where k is the size of the smallest host: carrier c of a
+// host exchanges its share of a tensor with the carriers c of the others.
 #pragma once
 
 #include <span>

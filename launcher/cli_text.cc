@@ -28,7 +28,8 @@ std::vector<std::string> choices_in(const std::string& help) {
   const std::string mark = "One of: ";
   const size_t start = help.find(mark);
   if (start == std::string::npos) return choices;
-  const std::string list = help.substr(start + mark.size(), help.find('.', start) - start - mark.size());
+  const std::string list =
+      help.substr(start + mark.size(), help.find('.', start) - start - mark.size());
   for (std::string& word : CLI::detail::split(list, ' ')) choices.push_back(std::move(word));
   return choices;
 }
@@ -142,14 +143,17 @@ std::string zsh_option(const OptionText& option) {
   std::string value;
   if (!option.placeholder.empty()) {
     const bool file = option.placeholder == "FILE" || option.long_name == "hostfile";
-    value = fmt::format(":{}:{}", option.placeholder,
-                        !option.choices.empty() ? fmt::format("({})", fmt::join(option.choices, " "))
-                        : file                  ? "_files"
-                                                : " ");
+    value =
+        fmt::format(":{}:{}", option.placeholder,
+                    !option.choices.empty() ? fmt::format("({})", fmt::join(option.choices, " "))
+                    : file                  ? "_files"
+                                            : " ");
   }
-  std::string text = fmt::format(" {}", quoted(fmt::format("--{}{}{}", option.long_name, what, value), "'\\''"));
+  std::string text =
+      fmt::format(" {}", quoted(fmt::format("--{}{}{}", option.long_name, what, value), "'\\''"));
   if (!option.short_name.empty()) {
-    text += fmt::format(" {}", quoted(fmt::format("-{}{}{}", option.short_name, what, value), "'\\''"));
+    text +=
+        fmt::format(" {}", quoted(fmt::format("-{}{}{}", option.short_name, what, value), "'\\''"));
   }
   return text;
 }
@@ -193,9 +197,9 @@ std::string fish(const std::vector<CommandText>& commands) {
                           command.name, quoted(command.help, "\\'"));
     }
     for (const OptionText& option : command.options) {
-      const std::string when =
-          command.name.empty() ? "__fish_use_subcommand"
-                               : fmt::format("'__fish_seen_subcommand_from {}'", command.name);
+      const std::string when = command.name.empty()
+                                   ? "__fish_use_subcommand"
+                                   : fmt::format("'__fish_seen_subcommand_from {}'", command.name);
       text += fmt::format("complete -c pushpull -n {} -l {}", when, option.long_name);
       if (!option.short_name.empty()) text += " -s " + option.short_name;
       if (!option.choices.empty()) {
@@ -249,15 +253,18 @@ std::string man_page(const CLI::App& program, const std::string& version) {
       troff(version), "data\\-parallel training over MPI, Gloo, or Gloo with Redis",
       troff(program.get_description()));
   for (const CommandText& command : commands) {
-    text += command.name.empty() ? ".SH OPTIONS\n"
-                                 : fmt::format(".SH PUSHPULL {}\n{}\n", CLI::detail::to_lower(command.name),
-                                               troff(command.help));
+    text += command.name.empty()
+                ? ".SH OPTIONS\n"
+                : fmt::format(".SH PUSHPULL {}\n{}\n", CLI::detail::to_lower(command.name),
+                              troff(command.help));
     for (const OptionText& option : command.options) {
-      std::string names = option.short_name.empty() ? "" : fmt::format("\\-{}, ", option.short_name);
+      std::string names =
+          option.short_name.empty() ? "" : fmt::format("\\-{}, ", option.short_name);
       names += "\\-\\-" + troff(option.long_name);
-      text += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", names,
-                          option.placeholder.empty() ? "" : " \\fI" + troff(option.placeholder) + "\\fR",
-                          troff(option.help));
+      text += fmt::format(
+          ".TP\n\\fB{}\\fR{}\n{}\n", names,
+          option.placeholder.empty() ? "" : " \\fI" + troff(option.placeholder) + "\\fR",
+          troff(option.help));
     }
     if (!command.footer.empty()) text += fmt::format(".PP\n.nf\n{}\n.fi\n", troff(command.footer));
   }

@@ -21,9 +21,8 @@ class ConfigFlags {
   void add_to(CLI::App& command);
 
   // `overrides`: path -> text, in place of what the command line says.
-  [[nodiscard]] Result<Config> load(
-      const Config::Environment& environment,
-      const std::map<std::string, std::string>& overrides = {}) const;
+  [[nodiscard]] Result<Config> load(const Config::Environment& environment,
+                                    const std::map<std::string, std::string>& overrides = {}) const;
   // As given by -c, or by PUSHPULL_CONFIG; empty where there is none.
   std::string file() const;
 

@@ -114,8 +114,9 @@ std::string ShimGreeting::encode() const {
   FieldWriter writer;
   writer.text(host).text(address).number(port);
   // A hello has room for as many; who has more binds workers to the first of them.
-  write_cores(writer, {cores.begin(), cores.begin() + std::min<ptrdiff_t>(
-                                                          static_cast<ptrdiff_t>(cores.size()), 200)});
+  write_cores(writer,
+              {cores.begin(),
+               cores.begin() + std::min<ptrdiff_t>(static_cast<ptrdiff_t>(cores.size()), 200)});
   return writer.take();
 }
 

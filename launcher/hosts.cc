@@ -48,8 +48,7 @@ Result<HostSlots> parse_host(std::string_view item, const std::string& origin) {
                                        in_quotes(item)));
   }
   if (!is_host_name(name)) {
-    return invalid(origin,
-                   fmt::format("{} is no host; write hosts like a:2,b:2", in_quotes(item)));
+    return invalid(origin, fmt::format("{} is no host; write hosts like a:2,b:2", in_quotes(item)));
   }
   HostSlots host{std::string(name), 1, origin};
   if (colon != std::string_view::npos) {

@@ -236,9 +236,9 @@ class Job : public EngineEvents {
     verdict_.interrupted(number);
     to_all(number);
     if (!ending_) {
-      say(fmt::format("{}: passed on to the workers, which have {}s to end{}",
-                              sigdescr_np(number), seconds(plan_.grace),
-                              number == SIGINT ? "; Ctrl-C again kills them at once" : ""));
+      say(fmt::format("{}: passed on to the workers, which have {}s to end{}", sigdescr_np(number),
+                      seconds(plan_.grace),
+                      number == SIGINT ? "; Ctrl-C again kills them at once" : ""));
     }
     kill_after(plan_.grace);
   }
@@ -250,8 +250,7 @@ class Job : public EngineEvents {
   void timed_out() {
     if (verdict_.all_ended()) return;
     verdict_.timed_out();
-    say(
-        fmt::format("the job has run for {}s, its timeout; ending it", seconds(plan_.timeout)));
+    say(fmt::format("the job has run for {}s, its timeout; ending it", seconds(plan_.timeout)));
     to_all(SIGTERM);
     kill_after(plan_.grace);
   }
@@ -259,7 +258,7 @@ class Job : public EngineEvents {
   void after_a_failure() {
     if (verdict_.all_ended() || ending_) return;
     say(fmt::format("{}; the others have {}s to end", verdict_.first_failure(),
-                            seconds(plan_.grace)));
+                    seconds(plan_.grace)));
     at(end_timer_, std::min(kTimeToNotice, plan_.grace / 2), [this] { to_all(SIGTERM); });
     kill_after(plan_.grace);
   }
@@ -270,8 +269,8 @@ class Job : public EngineEvents {
       if (verdict_.all_ended()) return;
       const auto running = verdict_.still_running();
       if (!running.empty()) {
-        say(fmt::format("killing rank {}, still running after {}s",
-                                fmt::join(running, ", "), seconds(plan_.grace)));
+        say(fmt::format("killing rank {}, still running after {}s", fmt::join(running, ", "),
+                        seconds(plan_.grace)));
       }
       kill_all();
     });
@@ -292,8 +291,7 @@ class Job : public EngineEvents {
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
       if (redis_ && pid == redis_->pid()) {
         redis_->forget();
-        say(
-            fmt::format("the private Redis server has ended with {}", describe_status(status)));
+        say(fmt::format("the private Redis server has ended with {}", describe_status(status)));
       } else if (engine_) {
         engine_->child_ended(pid, status);
       }

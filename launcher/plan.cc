@@ -16,9 +16,9 @@ namespace pushpull::launcher {
 namespace {
 
 // What the launcher itself tells each worker.
-constexpr std::array<std::string_view, 6> kGiven = {
-    "PUSHPULL_RANK",       "PUSHPULL_SIZE",       "PUSHPULL_LOCAL_RANK",
-    "PUSHPULL_LOCAL_SIZE", "PUSHPULL_RENDEZVOUS", "MXNET_KVSTORE_BACKEND"};
+constexpr std::array<std::string_view, 6> kGiven = {"PUSHPULL_RANK",       "PUSHPULL_SIZE",
+                                                    "PUSHPULL_LOCAL_RANK", "PUSHPULL_LOCAL_SIZE",
+                                                    "PUSHPULL_RENDEZVOUS", "MXNET_KVSTORE_BACKEND"};
 
 tl::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, std::move(message));
@@ -102,9 +102,10 @@ class Planner {
     });
     // --hosts a:2 b:2 would run b:2 on a.
     if (const std::string& first = command.front(); !hosts_.empty() && looks_like_host(first)) {
-      return invalid(fmt::format("{} looks like a host, but stands where the command belongs; "
-                                 "separate hosts by commas: --hosts {},{}",
-                                 in_quotes(first), host_list(hosts_), first));
+      return invalid(
+          fmt::format("{} looks like a host, but stands where the command belongs; "
+                      "separate hosts by commas: --hosts {},{}",
+                      in_quotes(first), host_list(hosts_), first));
     }
     plan_.engine = config_.text("launch.engine");
     if (plan_.engine == "auto") {
@@ -112,14 +113,16 @@ class Planner {
       plan_.engine = in_allocation() && hosts_.empty() ? "slurm" : starter ? "mpirun" : "local";
     }
     if (plan_.engine == "local" && other != hosts_.end()) {
-      return invalid(fmt::format("engine local starts workers on this host only, but {} lists {}; "
-                                 "use --engine mpirun, or leave it out",
-                                 other->where, other->name));
+      return invalid(
+          fmt::format("engine local starts workers on this host only, but {} lists {}; "
+                      "use --engine mpirun, or leave it out",
+                      other->where, other->name));
     }
     if (plan_.engine == "slurm" && !hosts_.empty()) {
-      return invalid(fmt::format("the hosts of a Slurm job come from its allocation; leave out "
-                                 "what {} says, or give --engine mpirun",
-                                 hosts_.front().where));
+      return invalid(
+          fmt::format("the hosts of a Slurm job come from its allocation; leave out "
+                      "what {} says, or give --engine mpirun",
+                      hosts_.front().where));
     }
     const int nodes = slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
     plan_.remote = other != hosts_.end() || (plan_.engine == "slurm" && in_allocation()) ||
@@ -157,16 +160,16 @@ class Planner {
       hosts_ = place(hosts_, workers_);
       return {};
     }
-    if (plan_.engine != "slurm" || !in_allocation()) return {};
+    if (plan_.engine == "local" || !in_allocation()) return {};
     const auto tasks = slurm_number({"SLURM_NTASKS", "SLURM_NPROCS"});
     if (asked && tasks && workers_ > *tasks) {
-      return invalid(fmt::format("{} workers ({}) do not fit: the Slurm allocation is for {} tasks "
-                                 "(SLURM_NTASKS); allocate more by sbatch --ntasks={}",
-                                 workers_, origin("workers"), *tasks, workers_));
+      return invalid(
+          fmt::format("{} workers ({}) do not fit: the Slurm allocation is for {} tasks "
+                      "(SLURM_NTASKS); allocate more by sbatch --ntasks={}",
+                      workers_, origin("workers"), *tasks, workers_));
     }
     if (!asked) {
-      workers_ =
-          tasks ? *tasks : slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
+      workers_ = tasks ? *tasks : slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
     }
     return {};
   }
@@ -266,9 +269,10 @@ class Planner {
     const auto endpoint = parse_endpoint(place, 1);
     const bool here = endpoint && (endpoint->host == "localhost" || is_loopback(endpoint->host));
     if (!here || !plan_.remote || starts_with(rendezvous_, "file:")) return {};
-    return invalid(fmt::format("the rendezvous {} ({}) is on the loopback interface, where workers "
-                               "on other hosts do not reach it; leave it out, or name a host",
-                               in_quotes(without_password(rendezvous_)), origin));
+    return invalid(
+        fmt::format("the rendezvous {} ({}) is on the loopback interface, where workers "
+                    "on other hosts do not reach it; leave it out, or name a host",
+                    in_quotes(without_password(rendezvous_)), origin));
   }
 
   static uint16_t port(int number) { return static_cast<uint16_t>(number); }
@@ -397,12 +401,13 @@ class Planner {
   }
 
   std::string summary() const {
-    std::string text = fmt::format("{} worker{} {}, backend {}", workers_,
-                                   workers_ == 1 ? "" : "s", places(), plan_.backend);
+    std::string text = fmt::format("{} worker{} {}, backend {}", workers_, workers_ == 1 ? "" : "s",
+                                   places(), plan_.backend);
     if (plan_.starter) text += ", started by " + plan_.starter->name;
     if (!rendezvous_.empty()) text += ", meeting at " + without_password(rendezvous_);
     if (plan_.meet_at_rank_0) text += ", meeting at rank 0";
-    return text + (plan_.share_cores ? ", bound to shares of the cores" : ", free to use all cores");
+    return text +
+           (plan_.share_cores ? ", bound to shares of the cores" : ", free to use all cores");
   }
 
   std::string absolute(const std::string& path) const {

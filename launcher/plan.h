@@ -22,10 +22,10 @@ struct Surroundings {
   std::vector<std::string> environment;  // "NAME=value" each
   std::string folder;                    // absolute: where the pushpull command is
   std::string working_folder;
-  OwnNames own_names;               // of the host this runs on
-  std::string address;              // numeric, by which other hosts reach this one
-  std::string address_error;        // why there is none
-  std::string hostfile;             // content of launch.hostfile, where one is set
+  OwnNames own_names;                 // of the host this runs on
+  std::string address;                // numeric, by which other hosts reach this one
+  std::string address_error;          // why there is none
+  std::string hostfile;               // content of launch.hostfile, where one is set
   std::vector<std::string> backends;  // whose modules are there
   std::vector<int> cores;             // that this process may use
   bool is_root = false;
@@ -63,8 +63,8 @@ struct Plan {
   std::string token;            // by which shims prove that they belong to it
   std::string interface;        // as configured, for the shims
   std::string ports;
-  int restarts = 0;    // how often the job may be started again
-  std::string script;  // for sbatch: nothing else is to be done then
+  int restarts = 0;                // how often the job may be started again
+  std::string script;              // for sbatch: nothing else is to be done then
   std::vector<Process> workers;    // index = rank
   std::optional<Process> starter;  // what starts the workers, where that is not us
   std::optional<Process> redis;    // runs beside them

@@ -83,7 +83,9 @@ std::string describe(const Plan& plan, const std::vector<std::string>& base) {
                         describe(*plan.starter, base, false));
   }
   if (plan.meet_at_rank_0) {
-    text += "# each worker also gets PUSHPULL_RENDEZVOUS=tcp://…, an address and a free port of rank 0's host\n";
+    text +=
+        "# each worker also gets PUSHPULL_RENDEZVOUS=tcp://…, an address and a free port of rank "
+        "0's host\n";
   }
   if (plan.starter && plan.share_cores) {
     text += "# each worker is bound to its share of the cores of its host\n";

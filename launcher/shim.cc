@@ -16,8 +16,8 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <asio/io_context.hpp>
 #include <asio/generic/stream_protocol.hpp>
+#include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/write.hpp>
 
@@ -58,7 +58,8 @@ class Shim {
   Shim(int rank, std::vector<std::string> environment)
       : rank_(rank), environment_(std::move(environment)), link_(io_), signals_(io_) {
     asio::error_code ignored;
-    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCONT, SIGCHLD}) signals_.add(number, ignored);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCONT, SIGCHLD})
+      signals_.add(number, ignored);
   }
 
   int run(const ShimAddress& launcher, const std::string& token) {

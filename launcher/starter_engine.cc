@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <asio/io_context.hpp>
 #include <asio/generic/stream_protocol.hpp>
+#include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
@@ -141,8 +141,8 @@ class StarterEngine : public Engine, public LinkEvents {
       const bool known = hello.rank >= 0 && static_cast<size_t>(hello.rank) < size;
       if (known && hello.run == run && ShimGreeting::decode(hello.detail)) return {};
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("rank {} of run {} is no worker of this job, which has {}", hello.rank,
-                              in_quotes(hello.run), size));
+                  fmt::format("rank {} of run {} is no worker of this job, which has {}",
+                              hello.rank, in_quotes(hello.run), size));
     };
     options.accepted = [this](const Hello& hello, Socket socket) {  // on the acceptor's thread
       asio::post(io_, [this, hello, held = std::make_shared<Socket>(std::move(socket))] {
@@ -155,7 +155,8 @@ class StarterEngine : public Engine, public LinkEvents {
     if (auto ok = start_starter(); !ok) return ok;
     in(start_timer_, plan_.start_timeout, [this] {
       if (const std::string who = missing(); !who.empty()) {
-        events_.starter_failed(Error(ErrorCode::kTimeout, plan_.starter->name + " took too long" + who));
+        events_.starter_failed(
+            Error(ErrorCode::kTimeout, plan_.starter->name + " took too long" + who));
       }
     });
     return {};
@@ -235,8 +236,8 @@ class StarterEngine : public Engine, public LinkEvents {
     if (!pid) {
       Error error = pid.error();
       const char* package = plan_.engine == "slurm" ? "slurm-client" : "openmpi-bin";
-      return fail(Error(error.code(), fmt::format("{}; install Debian package {}", error.message(),
-                                                  package)));
+      return fail(Error(error.code(),
+                        fmt::format("{}; install Debian package {}", error.message(), package)));
     }
     starter_ = *pid;
     for (auto* pipe : {&*out, &*err}) {
@@ -279,8 +280,8 @@ class StarterEngine : public Engine, public LinkEvents {
                   fmt::format("no port of '{}' is free on host {} for the rendezvous", plan_.ports,
                               first.host)));
       }
-      rendezvous = fmt::format("tcp://{}",
-                               Endpoint{first.address, static_cast<uint16_t>(first.port)}.to_string());
+      rendezvous = fmt::format(
+          "tcp://{}", Endpoint{first.address, static_cast<uint16_t>(first.port)}.to_string());
     }
     const auto hosts = ranks_by_host();
     if (plan_.remote) events_.note(describe_placement(hosts));
@@ -340,7 +341,8 @@ class StarterEngine : public Engine, public LinkEvents {
     switch (frame.type) {
       case FrameType::kStarted:
         worker.running = true;
-        return events_.worker_started(rank, worker.greeting.host, static_cast<pid_t>(fields.number()));
+        return events_.worker_started(rank, worker.greeting.host,
+                                      static_cast<pid_t>(fields.number()));
       case FrameType::kNotStarted: {
         worker.done = true;
         const auto code = static_cast<int>(fields.number());

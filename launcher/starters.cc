@@ -78,10 +78,10 @@ Process srun(const StarterRequest& request) {
   process.name = "srun";
   process.argv = {"srun"};
   // A worker's end is the launcher's affair, and so is what its cores are.
-  append(process.argv, {fmt::format("--ntasks={}", request.workers), "--distribution=block",
-                        "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0", "--input=none",
-                        request.mpi ? "--mpi=pmix" : "--mpi=none",
-                        "--export=" + export_list(request)});
+  append(process.argv,
+         {fmt::format("--ntasks={}", request.workers), "--distribution=block", "--cpu-bind=none",
+          "--kill-on-bad-exit=0", "--wait=0", "--input=none",
+          request.mpi ? "--mpi=pmix" : "--mpi=none", "--export=" + export_list(request)});
   append(process.argv, request.further);
   append(process.argv, request.shim);
   EnvironmentBlock environment(request.environment);
@@ -95,8 +95,8 @@ std::string sbatch_script(const Config& config, const ScriptRequest& request,
                           const std::vector<std::string>& command) {
   std::string script = "#!/bin/sh\n";
   const auto option = [&](const std::string& text) { script += "#SBATCH " + text + "\n"; };
-  option("--job-name=" + shell_quoted(config.text("job") == "default" ? "pushpull"
-                                                                      : config.text("job")));
+  option("--job-name=" +
+         shell_quoted(config.text("job") == "default" ? "pushpull" : config.text("job")));
   option(fmt::format("--ntasks={}", request.workers));
   for (size_t i = 0; i < further.size(); ++i) {
     // A value that stands alone belongs to the option in front of it.

@@ -188,8 +188,8 @@ std::string Verdict::others() const {
     const Worker& worker = workers_[rank];
     if (static_cast<int>(rank) == first_ || worker.never_ran) continue;
     text += text.empty() ? "the others: " : ", ";
-    text += fmt::format("rank {} {}", rank,
-                        worker.lost ? "lost" : describe_status(worker.wait_status));
+    text +=
+        fmt::format("rank {} {}", rank, worker.lost ? "lost" : describe_status(worker.wait_status));
     if (text.size() > 400) return text + ", …";
   }
   return text;

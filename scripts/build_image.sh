@@ -46,6 +46,7 @@ rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/var/log/* \
   "$root"/usr/share/{doc,man,info,locale,i18n,lintian}/*
 
 say "trying it: MXNet and pushpull import, as the image's user"
+install -d -m 1777 "$root/dev/shm"  # where it is, joblib imports more
 chroot --userspec=1000:1000 "$root" /usr/local/bin/python -c 'import mxnet, sklearn, pushpull.mxnet'
 
 say "packing $out"

@@ -41,6 +41,9 @@ scripts/packages.txt lists and run scripts/setup.sh python product install"
   mapfile -t missing < <(missing_packages)
   if [ ${#missing[@]} = 0 ]; then say "system packages are there"; return; fi
   say "installing ${#missing[@]} system packages by apt: ${missing[*]}"
+  # Asks for the password here, where it is seen.
+  as_root true || die "installing packages needs the rights of root: ask somebody who has them to run
+  apt-get install --no-install-recommends ${missing[*]}"
   local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
   quietly build/apt.log as_root "${apt[@]}" update ||
     die "apt-get update failed; is a package mirror reachable?"
@@ -82,11 +85,7 @@ compile() {
     say "configuring build/release"
     quietly build/configure.log cmake --preset release || die "cmake could not configure"
   fi
-  if ninja -C build/release -n "$1" 2>/dev/null | grep -q 'no work to do'; then
-    say "$2 in build/release are up to date"
-    return
-  fi
-  say "building $2 in build/release (some minutes the first time)"
+  say "building $2 in build/release: some minutes the first time, then what has changed"
   local -a silence=()
   [ -t 1 ] || silence=(--quiet)  # one line that moves on a terminal, hundreds elsewhere
   ninja -C build/release "${silence[@]}" "$1"

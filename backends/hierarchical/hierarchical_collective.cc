@@ -95,7 +95,7 @@ class Hierarchical final : public Collective {
   const int rank_;
   const int host_;
   StepPlan plan_;
-  std::vector<Part> between_;     // the plan's parts that go between hosts, of all steps
+  std::vector<Part> between_;    // the plan's parts that go between hosts, of all steps
   std::vector<size_t> step_of_;  // of each of those
   StepBoard board_;
   std::mutex mutex_;
@@ -233,8 +233,7 @@ Result<void> Hierarchical::broadcast(std::span<const Part> parts, int root, cons
   const auto between = [&](std::span<const Part> across_parts, const PartDone& arrived) {
     return across_->broadcast(across_parts, from, arrived);
   };
-  return run(done, gather, between,
-             [&](size_t q) { return source ? Result<void>() : spread(q); });
+  return run(done, gather, between, [&](size_t q) { return source ? Result<void>() : spread(q); });
 }
 
 // Block by block to the first carriers and back.
@@ -260,7 +259,8 @@ Result<void> Hierarchical::allgather(const void* in, void* out, std::span<const 
     std::memcpy(of_host.data(), in, here_bytes);
   }
   if (layout_.local_rank(rank_) == 0)
-    if (auto ok = across(across_->allgather(of_host.data(), by_host.data(), of_hosts)); !ok) return ok;
+    if (auto ok = across(across_->allgather(of_host.data(), by_host.data(), of_hosts)); !ok)
+      return ok;
   if (local_) {
     const Part everything{by_host.data(), by_host.data(), DType::kUint8, all, 0, all};
     if (auto ok = local(local_->broadcast({&everything, 1}, 0, kIgnore)); !ok) return ok;
@@ -269,7 +269,8 @@ Result<void> Hierarchical::allgather(const void* in, void* out, std::span<const 
   for (int h = 0; h < layout_.hosts(); ++h)
     for (const int r : layout_.ranks_of(h)) {
       const size_t bytes = size_of_rank(r);
-      if (bytes != 0) std::memcpy(static_cast<char*>(out) + starts[static_cast<size_t>(r)], from, bytes);
+      if (bytes != 0)
+        std::memcpy(static_cast<char*>(out) + starts[static_cast<size_t>(r)], from, bytes);
       from += bytes;
     }
   return {};

@@ -11,9 +11,9 @@
 // thread of its own, as one exchange of all steps: it starts each part when the host's sum of it is
 // there (Part::ready), so the network is busy from the first step to the last.
 //
-// Order of summation: local ranks 1, 2, …, 0 of each host, then the hosts h+1, h+2, …, h (mod H), where
-// h is the slice's number modulo H. 16-bit floats round once per host and once in the end (or as
-// `exchange: ring` has it between hosts).
+// Order of summation: local ranks 1, 2, …, 0 of each host, then hosts h+1, h+2, …, h (mod H),
+// where h is the slice's number modulo H. 16-bit floats round once per host and once in the end (or
+// as `exchange: ring` has it between hosts).
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@
 
 namespace pushpull {
 
-// `group` is the whole group, its layout that of the stages: `local` is null where this rank is alone on
-// its host, `across` where it is no carrier.
+// `group` is the whole group, its layout that of the stages: `local` is null where this rank is
+// alone on its host, `across` where it is no carrier.
 std::unique_ptr<Collective> make_hierarchical(Stages stages, const Group& group,
                                               const Settings& settings);
 

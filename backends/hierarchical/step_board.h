@@ -14,8 +14,8 @@ namespace pushpull {
 
 class StepBoard {
  public:
-  // For a call of that many steps; open_parts[i]: parts of step i that are to arrive. Nobody may use it
-  // meanwhile. Stays stopped.
+  // For a call of that many steps; open_parts[i]: parts of step i that are to arrive. Nobody may
+  // use it meanwhile. Stays stopped.
   void reset(const std::vector<size_t>& open_parts);
 
   // Not 0 once the step's sum of this host is there, or the board was stopped; for Part::ready.

@@ -73,14 +73,13 @@ void StepPlan::for_sum(std::span<const Part> parts) {
   for (const Part& part : parts) {
     const size_t slice = slice_length(part, options_.default_slices);
     const size_t slices = slice == 0 ? 0 : (part.total + slice - 1) / slice;
-    cuts.push_back({slices, std::max<size_t>(slices, 1) * size_of(part.dtype),
-                    std::min(slice, part.total)});
+    cuts.push_back(
+        {slices, std::max<size_t>(slices, 1) * size_of(part.dtype), std::min(slice, part.total)});
     all += (part.end - part.begin) * cuts.back().width;
   }
   begin(all);
-  cut(parts, cuts, [this](Step& step, const Part& part, const Cut& c) {
-    add_sum(step, part, c.slices);
-  });
+  cut(parts, cuts,
+      [this](Step& step, const Part& part, const Cut& c) { add_sum(step, part, c.slices); });
 }
 
 void StepPlan::add_sum(Step& step, const Part& part, size_t slices) {

@@ -2,8 +2,8 @@
 // parts and the layout, so that every rank arrives at the same steps.
 //
 // Slices come in rows of one slice per host: row r is the slices r*H … r*H+H-1. A row is what one
-// carrier exchanges with its counterparts, carrier r modulo the number of carriers; slice r*H+h of it is
-// summed host h+1, h+2, …, h (mod H), as in any exchange of H ranks.
+// carrier exchanges with its counterparts, carrier r modulo the number of carriers; slice r*H+h of
+// it is summed host h+1, h+2, …, h (mod H), as in any exchange of H ranks.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct Step {
 struct StepOptions {
   int hosts = 1;
   int carriers = 1;
-  int carrier = -1;       // which one this rank is; -1: none
+  int carrier = -1;        // which one this rank is; -1: none
   int default_slices = 1;  // of parts that do not say how long theirs are
   size_t step_bytes = 0;
 };

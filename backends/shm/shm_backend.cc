@@ -27,7 +27,6 @@ class ShmBackend final : public Backend {
     give_to_control(group, shared);
     return make_shm_collective(std::move(shared), group, settings);
   }
-
  private:
   static void give_to_control(const Group& group, const std::shared_ptr<Segment>& segment) {
     if (!group.shares) return;

@@ -4,10 +4,10 @@
 //   kvstore_step SHAPES [iters=10] [dtype=float32] [stores=1]
 //
 // SHAPES: a file with one element count per line. A step is one pushpull per tensor, last layer
-// first, as backward makes them, and the wait for all. Rank 0 prints the median, best and worst step,
-// counted with the slowest rank, and the CPU time of a step over all ranks. Several stores take turns
-// with the tensors: as many connections and data threads, as if the group were connected several times.
-// With 0 iterations it is idle for five seconds instead and prints what that cost.
+// first, as backward makes them, and the wait for all. Rank 0 prints the median, best and worst
+// step, counted with the slowest rank, and the CPU time of a step over all ranks. Several stores
+// take turns with the tensors: as many connections and data threads, as if the group were connected
+// several times. With 0 iterations it is idle for five seconds instead and prints what that cost.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
     for (size_t k = counts.size(); k-- > 0;) {
       const Tensor t{memory[k].data(), dtype, {static_cast<int64_t>(counts[k])}};
       works.push_back(stores[k % stores.size()]->pushpull(std::to_string(k), {&t, 1}, {&t, 1},
-                                   {.priority = -static_cast<int>(k)}));
+                                                          {.priority = -static_cast<int>(k)}));
     }
     for (Work& work : works)
       if (auto ok = work.wait(); !ok) die(ok.error().message());
@@ -132,10 +132,11 @@ int main(int argc, char** argv) {
   std::sort(times.begin(), times.end());
   std::sort(cpu.begin(), cpu.end());
   if (kv->rank() == 0)
-    std::printf("%d ranks, %zu bytes: median %.1f ms, best %.1f, worst %.1f; CPU %.0f ms a step; "
-                "connected in %.2f s\n",
-                kv->num_workers(), bytes, times[times.size() / 2] * 1e3, times.front() * 1e3,
-                times.back() * 1e3, cpu[cpu.size() / 2] * 1e3, slowest_connect);
+    std::printf(
+        "%d ranks, %zu bytes: median %.1f ms, best %.1f, worst %.1f; CPU %.0f ms a step; "
+        "connected in %.2f s\n",
+        kv->num_workers(), bytes, times[times.size() / 2] * 1e3, times.front() * 1e3,
+        times.back() * 1e3, cpu[cpu.size() / 2] * 1e3, slowest_connect);
   for (auto& store : stores)
     if (auto ok = store->close(); !ok) die(ok.error().message());
 }

@@ -117,8 +117,7 @@ class AsioConnection final : public Connection {
   }
 
   static std::string reason(const asio::error_code& error) {
-    return error == asio::error::eof ? "its connection was closed"
-                                     : "its connection was lost (" + error.message() + ")";
+    return error == asio::error::eof ? "connection closed" : error.message();
   }
 
   void take(size_t n) {

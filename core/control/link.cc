@@ -157,8 +157,6 @@ class SocketLink final : public ControlLink {
     });
   }
 
-  bool shared() const override { return state_->shared.load(std::memory_order_acquire); }
-
   bool poll() override { return state_->poll(); }
 
   void watch(bool on) override {

@@ -33,7 +33,6 @@ class ControlLink {
   // memory that they share from here on. The coordinator's own link shares with each other rank,
   // theirs with rank 0.
   virtual void share(int rank, const MailboxPair& pair) = 0;
-  virtual bool shared() const = 0;  // with anybody
   // For threads that wait: receives what has come through shared memory. True where there was
   // something. Any thread.
   virtual bool poll() = 0;

@@ -54,7 +54,6 @@ class LocalLink final : public ControlLink {
   }
 
   void share(int rank, const MailboxPair& pair) override { server_.share(rank, pair); }
-  bool shared() const override { return !server_.readers_.empty(); }
   bool poll() override { return server_.poll(); }
   void watch(bool on) override { server_.watch(on); }
   void drain() override { server_.drain(); }

@@ -334,8 +334,7 @@ Result<std::string> choose_address(std::string_view wanted, const Endpoint& towa
   for (const Interface& i : *interfaces) {
     const bool excluded = std::any_of(wishes->leave.begin(), wishes->leave.end(),
                                       [&](std::string_view item) { return match(item, i) > 0; });
-    const bool of_family =
-        wishes->family == AF_UNSPEC || is_v6(i) == (wishes->family == AF_INET6);
+    const bool of_family = wishes->family == AF_UNSPEC || is_v6(i) == (wishes->family == AF_INET6);
     if (usable(i) && !excluded && of_family) allowed.push_back(i);
   }
   if (wishes->take.empty() && (wishes->family == AF_UNSPEC || !allowed.empty())) {

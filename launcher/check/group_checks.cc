@@ -114,8 +114,8 @@ class GroupCheck {
     const auto address = choose_address(settings_.interface, toward, deadline_);
     if (!address) return give_up("interface", address.error(), "name another interface");
     const auto ports = parse_ports(settings_.ports);
-    auto service = PeerService::start(*address, ports.value_or(PortRange{}), settings_.secret,
-                                      settings_.job);
+    auto service =
+        PeerService::start(*address, ports.value_or(PortRange{}), settings_.secret, settings_.job);
     if (!service) {
       return give_up("ports", service.error(), "free a port, or give a larger range by --ports");
     }
@@ -140,9 +140,10 @@ class GroupCheck {
       }
     }
     if (absent.empty()) return true;
-    findings_.push_back(failed("ranks", fmt::format("{} of {} came, missing {}", peers_.size(),
-                                                    identity_.size, rank_list(absent)),
-                               "look at why these did not start, or reach the rendezvous"));
+    findings_.push_back(failed(
+        "ranks",
+        fmt::format("{} of {} came, missing {}", peers_.size(), identity_.size, rank_list(absent)),
+        "look at why these did not start, or reach the rendezvous"));
     return false;
   }
 
@@ -170,10 +171,10 @@ class GroupCheck {
       findings_.push_back(
           pass("reachability", fmt::format("all {} ranks can be reached", identity_.size)));
     } else {
-      findings_.push_back(failed(
-          "reachability", "not reached: " + problems,
-          "open the ports (--ports 30000-30100 fixes them) in the firewall, or name another "
-          "interface"));
+      findings_.push_back(
+          failed("reachability", "not reached: " + problems,
+                 "open the ports (--ports 30000-30100 fixes them) in the firewall, or name another "
+                 "interface"));
     }
   }
 
@@ -186,8 +187,9 @@ class GroupCheck {
     if (std::abs(seconds) <= kLargestSkew) {
       findings_.push_back(pass("clock", "within a second of rank 0's"));
     } else {
-      findings_.push_back(warn("clock", fmt::format("{:.1f} s {} rank 0's", std::abs(seconds),
-                                                    seconds > 0 ? "behind" : "ahead of"),
+      findings_.push_back(warn("clock",
+                               fmt::format("{:.1f} s {} rank 0's", std::abs(seconds),
+                                           seconds > 0 ? "behind" : "ahead of"),
                                "logs are hard to compare; synchronise the clocks (NTP)"));
     }
   }
@@ -218,12 +220,14 @@ class GroupCheck {
     const auto rate = to ? to->rate(deadline_) : Result<double>(fail(to.error()));
     if (!rate) return;
     const double gigabits = *rate * 8e-9;
-    const std::string found = fmt::format("{:.2f} Gbit/s to rank 0 on {}", gigabits, peers_[0].host);
+    const std::string found =
+        fmt::format("{:.2f} Gbit/s to rank 0 on {}", gigabits, peers_[0].host);
     if (gigabits >= 0.5) {
       findings_.push_back(pass("link", found));
     } else {
-      findings_.push_back(warn("link", found, "gradients will wait for it; is it the right "
-                                              "interface?"));
+      findings_.push_back(warn("link", found,
+                               "gradients will wait for it; is it the right "
+                               "interface?"));
     }
   }
 

@@ -119,9 +119,8 @@ Finding check_interface(const Settings& settings) {
   }
   const std::string why = !settings.interface.empty()
                               ? fmt::format("as interface '{}' says", settings.interface)
-                          : toward.host.empty()
-                              ? "the first that is up"
-                              : fmt::format("on the route to {}", toward.host);
+                          : toward.host.empty() ? "the first that is up"
+                                                : fmt::format("on the route to {}", toward.host);
   return pass("interface", fmt::format("{} ({}), {}", name, *address, why));
 }
 
@@ -153,13 +152,12 @@ Finding check_memory(int local_size) {
 Finding check_shared_memory() {
   constexpr size_t kBytes = size_t{16} << 20;
   const Socket memory(memfd_create("pushpull-check", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const bool sized =
-      memory.valid() && ftruncate(memory.fd(), static_cast<off_t>(kBytes)) == 0;
-  void* mapped =
-      sized ? mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0) : MAP_FAILED;
+  const bool sized = memory.valid() && ftruncate(memory.fd(), static_cast<off_t>(kBytes)) == 0;
+  void* mapped = sized ? mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0)
+                       : MAP_FAILED;
   if (mapped == MAP_FAILED) {
-    return failed("shared memory", fmt::format("anonymous memory cannot be shared: {}",
-                                               errno_text(errno)),
+    return failed("shared memory",
+                  fmt::format("anonymous memory cannot be shared: {}", errno_text(errno)),
                   "allow memfd_create and mmap, or set local: backend");
   }
   std::memset(mapped, 1, kBytes);
@@ -194,23 +192,24 @@ Finding check_single_copy(bool mpi) {
   const std::string todo =
       "Open MPI's own shared memory is slower or noisy then; pushpull's is not concerned. Allow "
       "ptrace in the container, or set OMPI_MCA_btl_vader_single_copy_mechanism=none";
-  return mpi ? warn("single copy", found, todo) : pass("single copy", found + "; only Open MPI cares");
+  return mpi ? warn("single copy", found, todo)
+             : pass("single copy", found + "; only Open MPI cares");
 }
 
 Finding check_descriptors(int size) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto needed = static_cast<rlim_t>(size) * 4 + 256;
-  const std::string found = fmt::format("{} open files allowed, {} at most needed by pushpull",
-                                        limit.rlim_max, needed);
+  const std::string found =
+      fmt::format("{} open files allowed, {} at most needed by pushpull", limit.rlim_max, needed);
   if (limit.rlim_max >= needed) return pass("open files", found);
   return failed("open files", found, fmt::format("raise the hard limit: ulimit -Hn {}", needed));
 }
 
 Finding check_cores(int local_size) {
   const auto cores = static_cast<int>(usable_cores().size());
-  std::string found = fmt::format("{} for {} rank{} of this host", cores, local_size,
-                                  local_size == 1 ? "" : "s");
+  std::string found =
+      fmt::format("{} for {} rank{} of this host", cores, local_size, local_size == 1 ? "" : "s");
   std::istringstream quota(first_line("/sys/fs/cgroup/cpu.max"));
   std::string most;
   double period = 0;
@@ -250,17 +249,17 @@ Finding check_file_rendezvous(const std::string& url) {
   std::filesystem::create_directories(folder, error);
   const bool writable = !error && access(folder.c_str(), W_OK | X_OK) == 0;
   if (writable) return pass("rendezvous folder", folder + " can be written");
-  return failed("rendezvous folder",
-                fmt::format("{} cannot be written: {}", folder,
-                            error ? error.message() : errno_text(errno)),
-                "name a folder that all hosts share and this user may write");
+  return failed(
+      "rendezvous folder",
+      fmt::format("{} cannot be written: {}", folder, error ? error.message() : errno_text(errno)),
+      "name a folder that all hosts share and this user may write");
 }
 
 }  // namespace
 
 std::vector<Finding> check_host(const Settings& settings, Registry& registry, int local_size) {
-  std::vector<Finding> all = {
-      pass("version", fmt::format("pushpull {}, protocol {}", library_version(), kProtocolVersion))};
+  std::vector<Finding> all = {pass(
+      "version", fmt::format("pushpull {}, protocol {}", library_version(), kProtocolVersion))};
   for (Finding& finding : check_modules(settings, registry)) all.push_back(std::move(finding));
   all.push_back(check_host_name());
   all.push_back(check_interface(settings));

@@ -51,8 +51,8 @@ Result<RankFindings> decode_findings(std::string_view line) {
   const auto wrong = fail(ErrorCode::kInvalidArgument, "this is no report of a rank");
   const Json parsed = Json::parse(line, nullptr, false);
   if (!parsed.is_object() || !parsed.contains("findings") || !parsed["findings"].is_array() ||
-      !parsed.contains("rank") || !parsed["rank"].is_number_integer() ||
-      !parsed.contains("host") || !parsed["host"].is_string()) {
+      !parsed.contains("rank") || !parsed["rank"].is_number_integer() || !parsed.contains("host") ||
+      !parsed["host"].is_string()) {
     return wrong;
   }
   RankFindings all;
@@ -60,8 +60,8 @@ Result<RankFindings> decode_findings(std::string_view line) {
   all.host = parsed["host"].get<std::string>();
   for (const Json& item : parsed["findings"]) {
     Finding finding;
-    for (auto [name, place] : {std::pair("check", &finding.check), {"found", &finding.found},
-                               {"todo", &finding.todo}}) {
+    for (auto [name, place] :
+         {std::pair("check", &finding.check), {"found", &finding.found}, {"todo", &finding.todo}}) {
       if (!item.is_object() || !item.contains(name) || !item[name].is_string()) return wrong;
       *place = item[name].get<std::string>();
     }
@@ -109,8 +109,8 @@ std::string rank_list(const std::vector<int>& ranks) {
     size_t end = i + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
     if (!text.empty()) text += ", ";
-    text += end - i > 1 ? fmt::format("{}-{}", ranks[i], ranks[end - 1])
-                        : fmt::format("{}", ranks[i]);
+    text +=
+        end - i > 1 ? fmt::format("{}-{}", ranks[i], ranks[end - 1]) : fmt::format("{}", ranks[i]);
     i = end;
   }
   return text;

@@ -63,7 +63,8 @@ class CheckCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& program) override {
     CLI::App* app = program.add_subcommand(
-        "check", "Examines this host, or all ranks of a job: what works, what does not, what to do.");
+        "check",
+        "Examines this host, or all ranks of a job: what works, what does not, what to do.");
     flags_.add_to(*app);
     app->add_flag("--json", json_, "Print JSON.");
     app->add_option("--part", part_, "What a rank examines.")->group("");
@@ -75,12 +76,14 @@ class CheckCommand : public Command {
   int run(const std::vector<std::string>& words) override {
     if (!part_.empty()) return run_as_rank();
     if (!words.empty()) {
-      fmt::print(stderr, "pushpull: error: check takes no command; leave out '{}'\n", words.front());
+      fmt::print(stderr, "pushpull: error: check takes no command; leave out '{}'\n",
+                 words.front());
       return kExitUsage;
     }
     const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    const auto attempt = Attempt::prepare(*config, flags_.file(), {command_folder() + "/pushpull", "check"});
+    const auto attempt =
+        Attempt::prepare(*config, flags_.file(), {command_folder() + "/pushpull", "check"});
     if (!attempt) return usage_error(attempt.error());
     if (!attempt->plan().script.empty()) {
       return usage_error(Error(ErrorCode::kInvalidArgument,
@@ -109,10 +112,10 @@ class CheckCommand : public Command {
     if (!settings) return usage_error(settings.error());
     Registry registry(config->text("backend_path"));
     // MPI is asked only where it is to work.
-    const auto identity = part_ == "exchange"
-                              ? find_identity(environment_variable, registry, &*settings)
-                              : Result<Identity>(Identity{std::max(settings->rank, 0),
-                                                          std::max(settings->size, 1)});
+    const auto identity =
+        part_ == "exchange"
+            ? find_identity(environment_variable, registry, &*settings)
+            : Result<Identity>(Identity{std::max(settings->rank, 0), std::max(settings->size, 1)});
     if (!identity) return usage_error(identity.error());
     RankFindings mine{identity->rank, host_name(), {}};
     if (part_ == "exchange") {
@@ -144,7 +147,9 @@ class CheckCommand : public Command {
     for (RankFindings& ranks : ask(job_of_exchange(), "exchange", alive)) {
       const auto same = std::find_if(all.begin(), all.end(),
                                      [&](const RankFindings& r) { return r.rank == ranks.rank; });
-      auto& to = same != all.end() ? same->findings : all.emplace_back(ranks.rank, "", std::vector<Finding>()).findings;
+      auto& to = same != all.end()
+                     ? same->findings
+                     : all.emplace_back(ranks.rank, "", std::vector<Finding>()).findings;
       to.insert(to.end(), ranks.findings.begin(), ranks.findings.end());
     }
     std::vector<Row> rows = join_findings(all);
@@ -210,12 +215,14 @@ class CheckCommand : public Command {
   std::vector<RankFindings> ask(const Overrides& overrides, const std::string& part, int alive) {
     const std::string check = part == "host" ? "ranks" : "exchange";
     const auto nothing = [&](int rank, std::string why) {
-      return RankFindings{rank, "", {{check, Health::kFail, std::move(why), "see above, and try pushpull run"}}};
+      return RankFindings{
+          rank, "", {{check, Health::kFail, std::move(why), "see above, and try pushpull run"}}};
     };
     const auto config = flags_.load(environment_variable, overrides);
     if (!config) return {nothing(0, config.error().message())};
     const auto attempt = Attempt::prepare(
-        *config, flags_.file(), {command_folder() + "/pushpull", "check", "--part", part, "--job-backend", backend_});
+        *config, flags_.file(),
+        {command_folder() + "/pushpull", "check", "--part", part, "--job-backend", backend_});
     if (!attempt) return {nothing(0, attempt.error().message())};
     fmt::print(stderr, "pushpull: {} {} rank{} by {}\n",
                part == "host" ? "examining" : "an exchange of", attempt->plan().workers.size(),

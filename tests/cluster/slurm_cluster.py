@@ -26,6 +26,7 @@ AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
+TmpFS={folder}/tmp-%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -88,6 +89,8 @@ class SlurmCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
         (self.folder / "state").mkdir()
+        for host in self.lab.hosts:  # the nodes share a file system, but PMIx writes in each alone
+            (self.folder / f"tmp-{host.name}").mkdir()
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))

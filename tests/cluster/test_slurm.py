@@ -163,13 +163,22 @@ def test_srun_alone_starts_mpi_ranks(slurm, mpi):
     assert done.stdout.count("3 ranks summed 100000 values") == 3, done.stderr + done.stdout
 
 
-def test_each_thinks_that_it_is_alone(slurm):
-    # Without PMI between srun and Open MPI every process is rank 0 of 1.
-    done = slurm.run(["srun", "--mpi=none", "-n3", "-N1", *exchange_by_hand()],
-                     env={"MXNET_KVSTORE_BACKEND": "mpi", "SLURM_MPI_TYPE": "none"})
+def test_one_of_three_never_trains_alone(slurm):
+    done = slurm.run(["srun", "-n3", "-N1", *exchange_by_hand()],
+                     env={"MXNET_KVSTORE_BACKEND": "gloo", "PUSHPULL_RANK": "0", "PUSHPULL_SIZE": "1"})
     assert done.returncode != 0
     assert "summed" not in done.stdout
-    assert "SLURM_NTASKS=3" in done.stderr or "SLURM_STEP_NUM_TASKS=3" in done.stderr, done.stderr
+    assert done.stderr.count("this process would train alone (rank 0 of 1)") == 3, done.stderr
+    assert "SLURM_NTASKS=3" in done.stderr or "SLURM_STEP_NUM_TASKS=3" in done.stderr
+
+
+def test_mpi_without_pmi_ends(slurm):
+    # Nothing connects srun with Open MPI: it refuses by itself, or we see that it is alone.
+    done = slurm.run(["srun", "--mpi=none", "-n3", "-N1", *exchange_by_hand()],
+                     env={"MXNET_KVSTORE_BACKEND": "mpi"})
+    assert done.returncode != 0
+    assert "summed" not in done.stdout
+    assert "would train alone" in done.stderr or "PMI support" in done.stderr, done.stderr
 
 
 def test_digits_in_a_batch_job(slurm):

@@ -68,7 +68,9 @@ class HostGroups : public ThreadGroups {
  public:
   // Rank r is on host hosts[r], as far as there are ranks.
   HostGroups(std::string backend, Settings settings, std::vector<int> hosts)
-      : ThreadGroups(backend, std::move(settings)), backend_(std::move(backend)), hosts_(std::move(hosts)) {}
+      : ThreadGroups(backend, std::move(settings)),
+        backend_(std::move(backend)),
+        hosts_(std::move(hosts)) {}
 
   void run(int ranks, const Body& body) override {
     HostNetwork network(layout(ranks));
@@ -84,7 +86,8 @@ class HostGroups : public ThreadGroups {
   }
 
   std::string immortal() const override {
-    return "ranks that are not connected with a lost one hear of it from the coordinator, which has "
+    return "ranks that are not connected with a lost one hear of it from the coordinator, which "
+           "has "
            "no part here; see tests/hierarchical and tests/faults";
   }
 
@@ -123,15 +126,17 @@ const std::vector<int> kSizes{1, 2, 3, 4, 8};
 // One line per backend and variant.
 INSTANTIATE_TEST_SUITE_P(self, Conformance, cases(thread_backend("self"), {1}), case_name);
 INSTANTIATE_TEST_SUITE_P(gloo, Conformance, cases(thread_backend("gloo"), kSizes), case_name);
-INSTANTIATE_TEST_SUITE_P(gloo_ring, Conformance, cases(thread_backend("gloo", "ring"), {2, 3, 5, 8}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(gloo_ring, Conformance,
+                         cases(thread_backend("gloo", "ring"), {2, 3, 5, 8}), case_name);
 INSTANTIATE_TEST_SUITE_P(gloo_direct, Conformance,
                          cases(thread_backend("gloo", "direct", 20000), {3, 5}), case_name);
 INSTANTIATE_TEST_SUITE_P(gloo_tiny_chunks, Conformance,
                          cases(thread_backend("gloo", "ring", 1024), {3, 5}), case_name);
 INSTANTIATE_TEST_SUITE_P(shm, Conformance, cases(shared_memory(), kSizes), case_name);
-INSTANTIATE_TEST_SUITE_P(shm_tiny_chunks, Conformance, cases(shared_memory(1024), {2, 5}), case_name);
-INSTANTIATE_TEST_SUITE_P(shm_large_chunks, Conformance, cases(shared_memory(300'001), {3}), case_name);
+INSTANTIATE_TEST_SUITE_P(shm_tiny_chunks, Conformance, cases(shared_memory(1024), {2, 5}),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(shm_large_chunks, Conformance, cases(shared_memory(300'001), {3}),
+                         case_name);
 
 INSTANTIATE_TEST_SUITE_P(gloo_on_hosts_of_2, Conformance,
                          cases(on_hosts("gloo", {0, 0, 1, 1, 2, 2, 3, 3}), {3, 4, 8}), case_name);

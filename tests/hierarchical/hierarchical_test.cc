@@ -35,8 +35,8 @@ void run(const Layout& layout, const Settings& settings, const Body& body) {
   });
 }
 
-const std::vector<std::vector<int>> kLayouts = {{0, 0, 1}, {0, 0, 1, 1}, {0, 1, 0, 2, 0, 2},
-                                                {0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 3}};
+const std::vector<std::vector<int>> kLayouts = {
+    {0, 0, 1}, {0, 0, 1, 1}, {0, 1, 0, 2, 0, 2}, {0, 0, 0, 0, 1, 1}, {0, 1, 2, 3, 3}};
 
 // Cut by core into as many slices as there are carriers, in pieces as batches have them.
 TEST(Hierarchical, SumsInTheDocumentedOrderHoweverItIsCut) {
@@ -46,7 +46,8 @@ TEST(Hierarchical, SumsInTheDocumentedOrderHoweverItIsCut) {
     const Layout layout(hosts);
     for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
       std::vector<Bytes> in;
-      for (int r = 0; r < layout.ranks(); ++r) in.push_back(testing::make_input(dtype, kCount, r, 3));
+      for (int r = 0; r < layout.ranks(); ++r)
+        in.push_back(testing::make_input(dtype, kCount, r, 3));
       const Reduce reduce{0.5, 3.0};
       const Bytes expected =
           testing::reference_sum_by_host(dtype, kCount, in, layout, layout.slices(), reduce);
@@ -69,8 +70,8 @@ TEST(Hierarchical, SumsInTheDocumentedOrderHoweverItIsCut) {
   }
 }
 
-// A carrier is lost: those who are connected with it say so with its rank in the whole group; an abort,
-// which is what the coordinator makes of that, ends the others.
+// A carrier is lost: those who are connected with it say so with its rank in the whole group; an
+// abort, which is what the coordinator makes of that, ends the others.
 TEST(Hierarchical, ALostRankIsNamedAsTheGroupNamesIt) {
   const Layout layout(std::vector<int>{0, 0, 1, 1});
   for (int gone = 0; gone < 4; ++gone) {
@@ -84,8 +85,8 @@ TEST(Hierarchical, ALostRankIsNamedAsTheGroupNamesIt) {
         return;
       }
       std::vector<float> data(1000000, 1.0f);
-      const Part part{data.data(), data.data(), DType::kFloat32, data.size(), 0,
-                      slice_length(data.size(), 4)};
+      const Part part{data.data(), data.data(), DType::kFloat32,
+                      data.size(), 0,           slice_length(data.size(), 4)};
       std::jthread coordinator;
       if (rank != neighbour && rank != counterpart)
         coordinator = std::jthread([&] {

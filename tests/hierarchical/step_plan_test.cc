@@ -52,7 +52,8 @@ TEST(StepPlan, EveryElementGoesThroughEachStageOnce) {
               ends += plan[q].ends.size();
               if (carrier != 0) continue;
               count(plan[q].local, memory.data(), &local);
-              for (const auto& of_carrier : plan[q].spread) count(of_carrier, memory.data(), &spread);
+              for (const auto& of_carrier : plan[q].spread)
+                count(of_carrier, memory.data(), &spread);
             }
             EXPECT_EQ(ends, 1u);
           }
@@ -66,7 +67,8 @@ TEST(StepPlan, EveryElementGoesThroughEachStageOnce) {
 TEST(StepPlan, CarriersSpreadWhatTheyExchanged) {
   constexpr size_t kTotal = 30000;
   std::vector<float> memory(kTotal);
-  const Part part{memory.data(), memory.data(), DType::kFloat32, kTotal, 0, slice_length(kTotal, 6)};
+  const Part part{memory.data(),          memory.data(), DType::kFloat32, kTotal, 0,
+                  slice_length(kTotal, 6)};
   for (int carrier = 0; carrier < 2; ++carrier) {
     StepPlan plan(options(3, 2, carrier, 1u << 24));
     plan.for_sum({&part, 1});

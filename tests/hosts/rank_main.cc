@@ -81,7 +81,8 @@ int main(int argc, char** argv) {
     }
   }
   for (int round = 0; round < rounds; ++round)
-    for (const size_t count : {size_t{1}, size_t{1000}, size_t{100001}, size_t{4} << 20}) sum(*kv, count);
+    for (const size_t count : {size_t{1}, size_t{1000}, size_t{100001}, size_t{4} << 20})
+      sum(*kv, count);
   for (int root = 0; root < kv->num_workers(); ++root) broadcast(*kv, 300001, root);
   if (auto ok = kv->close(); !ok) die(ok.error().message());
   std::printf("%d of %d\n", kv->local_rank(), kv->local_size());

@@ -29,8 +29,9 @@ def start(lab, hosts, arguments=("1",), command=None, **environment):
     env = {**os.environ, "MXNET_KVSTORE_BACKEND": "gloo", "PUSHPULL_SIZE": str(len(hosts)),
            "PUSHPULL_RENDEZVOUS": f"tcp://{lab.hosts[hosts[0]].address}:29500",
            "PUSHPULL_SECRET": "of the test", "PUSHPULL_LOG": "info", **environment}
-    return [lab.popen(host, [*before.get(rank, []), RANK, *arguments], env={**env, "PUSHPULL_RANK": str(rank)}, text=True,
-                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return [lab.popen(host, [*before.get(rank, []), RANK, *arguments], text=True,
+                      env={**env, "PUSHPULL_RANK": str(rank)}, stdout=subprocess.PIPE,
+                      stderr=subprocess.PIPE)
             for rank, host in enumerate(hosts)]
 
 

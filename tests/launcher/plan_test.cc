@@ -265,9 +265,9 @@ TEST(Plan, FewerWorkersThanSlotsFillTheFirstHosts) {
 }
 
 TEST(Plan, OtherHostsGetOnlyWhatIsForwarded) {
-  const std::vector<std::string> environment = {"PATH=/bin",     "HOME=/home/me", "OMP_NUM_THREADS=1",
-                                                "AWS_SECRET=no", "LC_ALL=C",      "SLURM_PROCID=3",
-                                                "PUSHPULL_CONFIG=/x.yaml"};
+  const std::vector<std::string> environment = {
+      "PATH=/bin", "HOME=/home/me",  "OMP_NUM_THREADS=1",      "AWS_SECRET=no",
+      "LC_ALL=C",  "SLURM_PROCID=3", "PUSHPULL_CONFIG=/x.yaml"};
   const auto made = plan({{"launch.hosts", "a,b"}}, surroundings(environment), {"true"}, "");
   ASSERT_FALSE(made) << "the file does not exist";
   Surroundings around = surroundings(environment);
@@ -282,8 +282,8 @@ TEST(Plan, OtherHostsGetOnlyWhatIsForwarded) {
   for (const char* name : {"HOME", "AWS_SECRET", "SLURM_PROCID"}) {
     EXPECT_EQ(variable(worker, name), "(not set)") << name;
   }
-  const auto listed = plan({{"launch.hosts", "a,b"}, {"launch.forward", "HOME,OMP_*,^OMP_NUM_*"}},
-                           around);
+  const auto listed =
+      plan({{"launch.hosts", "a,b"}, {"launch.forward", "HOME,OMP_*,^OMP_NUM_*"}}, around);
   ASSERT_TRUE(listed);
   EXPECT_EQ(variable(listed->workers[0], "HOME"), "/home/me");
   EXPECT_EQ(variable(listed->workers[0], "OMP_NUM_THREADS"), "(not set)");
@@ -310,7 +310,8 @@ TEST(Plan, InsideAnAllocationSrunStartsAllTasks) {
             "srun --ntasks=4 --distribution=block --cpu-bind=none --kill-on-bad-exit=0 --wait=0 "
             "--input=none --mpi=none --export=ALL /opt/pushpull/bin/pushpull shim");
   EXPECT_NE(made->notes.front().find("in Slurm job 42"), std::string::npos);
-  const auto mpi = plan({{"backend", "mpi"}, {"launch.forward", "PATH"},
+  const auto mpi = plan({{"backend", "mpi"},
+                         {"launch.forward", "PATH"},
                          {"launch.starter_args", "--partition='a b'"}},
                         surroundings(kAllocation));
   ASSERT_TRUE(mpi) << mpi.error().message();
@@ -341,11 +342,12 @@ TEST(Plan, OutsideAnAllocationSlurmGetsAScript) {
                           {"launch.starter_args", "-t 10 --partition=gpu"}},
                          surroundings(), {"python", "it's.py"}, "jobs/a.yaml");
   ASSERT_TRUE(made) << made.error().message();
-  EXPECT_EQ(made->script,
-            "#!/bin/sh\n#SBATCH --job-name='my job'\n#SBATCH --ntasks=4\n#SBATCH -t 10\n"
-            "#SBATCH --partition=gpu\n# Made by pushpull run --engine slurm; submit it by sbatch.\n"
-            "exec /opt/pushpull/bin/pushpull run --engine slurm -c /home/me/jobs/a.yaml --workers 4 "
-            "--job 'my job' --set tuning.lanes=2 -- python 'it'\"'\"'s.py'\n");
+  EXPECT_EQ(
+      made->script,
+      "#!/bin/sh\n#SBATCH --job-name='my job'\n#SBATCH --ntasks=4\n#SBATCH -t 10\n"
+      "#SBATCH --partition=gpu\n# Made by pushpull run --engine slurm; submit it by sbatch.\n"
+      "exec /opt/pushpull/bin/pushpull run --engine slurm -c /home/me/jobs/a.yaml --workers 4 "
+      "--job 'my job' --set tuning.lanes=2 -- python 'it'\"'\"'s.py'\n");
   EXPECT_TRUE(made->workers.empty());
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -93,18 +94,41 @@ def answers(port, redis):
     return False
 
 
-def test_workers_train_on_what_the_manifest_gives_them(pod):
+def start_workers(pod, *arguments):
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("PUSHPULL_", "OMPI_", "SLURM_")) or k == "PUSHPULL_LIBRARY_DIR"}
-    workers = [subprocess.Popen(
-        [sys.executable, ROOT / "examples" / "gluon_digits.py", "--steps", "3"], text=True,
-        env={**env, **ENVIRONMENT, **pod["env"], "JOB_COMPLETION_INDEX": str(rank), "PUSHPULL_LOG": "debug"},
+    return [subprocess.Popen(
+        [sys.executable, ROOT / "examples" / "gluon_digits.py", *map(str, arguments)], text=True,
+        env={**env, **ENVIRONMENT, **pod["env"], "JOB_COMPLETION_INDEX": str(rank), "PUSHPULL_LOG": "debug",
+             "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(2)]
+
+
+def test_workers_train_on_what_the_manifest_gives_them(pod):
+    workers = start_workers(pod, "--steps", 3)
     outputs = [worker.communicate(timeout=100)[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], outputs
     assert "parameters are identical on all 2 workers" in outputs[0]
     for value in pod["secret"].values():
         assert not any(value in output for output in outputs)
+
+
+def test_when_a_worker_is_lost_the_next_generation_goes_on_from_the_checkpoint(pod, tmp_path):
+    folder = tmp_path / "checkpoints"
+    workers = start_workers(pod, "--epochs", 2000, "--checkpoint", folder)
+    end = time.monotonic() + 60
+    while not list(folder.glob("step-*")) and workers[0].poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    workers[1].terminate()  # as Kubernetes ends a pod
+    output = workers[0].communicate(timeout=60)[0]
+    workers[1].communicate(timeout=60)
+    assert workers[0].returncode == 75, output
+    assert workers[1].returncode == -signal.SIGTERM
+    step = int(max(folder.glob("step-*")).name[5:])
+    outputs = [w.communicate(timeout=100)[0] for w in start_workers(pod, "--steps", step + 5, "--checkpoint", folder,
+                                                                    "--epochs", 2000)]
+    assert f"going on after step {step}" in outputs[0]
+    assert "parameters are identical on all 2 workers" in outputs[0]
 
 
 def test_the_redis_lets_only_the_job_in(pod):

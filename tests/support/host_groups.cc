@@ -38,8 +38,8 @@ Result<std::unique_ptr<Collective>> HostNetwork::connect(int rank, Registry& reg
     stages.local = std::move(*made);
   }
   if (layout_.carries(rank)) {
-    auto made = connected(backend, part(*across_[static_cast<size_t>(local)], host,
-                                        layout_.counterparts(local)));
+    auto made = connected(
+        backend, part(*across_[static_cast<size_t>(local)], host, layout_.counterparts(local)));
     if (!made) return made;
     stages.across = std::move(*made);
   }

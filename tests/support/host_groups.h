@@ -1,5 +1,5 @@
-// Groups on several hosts, as far as a backend notices: ranks are threads, ranks of one host share memory,
-// and those with the same local rank are connected over loopback.
+// Groups on several hosts, as far as a backend notices: ranks are threads, ranks of one host share
+// memory, and those with the same local rank are connected over loopback.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,8 @@ class HostNetwork {
  public:
   explicit HostNetwork(const Layout& layout);
 
-  // Connects this rank: shared memory within its host, `backend` between hosts. Every rank calls it.
+  // Connects this rank: shared memory within its host, `backend` between hosts. Every rank calls
+  // it.
   [[nodiscard]] Result<std::unique_ptr<Collective>> connect(int rank, Registry& registry,
                                                             const Settings& settings,
                                                             const std::string& backend = "gloo");

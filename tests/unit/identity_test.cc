@@ -78,6 +78,23 @@ TEST(Identity, WhatTheEnvironmentSaysWins) {
   EXPECT_EQ(found->size, 3);
 }
 
+TEST(Identity, AnUnknownBackendListsTheKnownAsUsersWriteThem) {
+  EXPECT_EQ(error_of({{"MXNET_KVSTORE_BACKEND", "glo"}}),
+            "unknown backend 'glo'; set MXNET_KVSTORE_BACKEND to one of gloo, gloo-redis, mpi, self; did you "
+            "mean 'gloo'?");
+  // What core takes by itself is nobody's choice.
+  for (const char* internal : {"shm", "hierarchical"}) {
+    const std::string said = error_of({{"MXNET_KVSTORE_BACKEND", internal}});
+    EXPECT_TRUE(said.starts_with("unknown backend '")) << said;
+  }
+}
+
+TEST(Identity, ABackendThatContradictsTheEnvironmentIsNamed) {
+  EXPECT_EQ(error_of({{"MXNET_KVSTORE_BACKEND", "self"}, {"PUSHPULL_RANK", "1"}, {"PUSHPULL_SIZE", "2"}}),
+            "backend self says rank 0, but PUSHPULL_RANK says 1; take another backend, or leave PUSHPULL_RANK "
+            "and PUSHPULL_SIZE unset");
+}
+
 TEST(Identity, HalfAnAnswerIsNoAnswer) {
   EXPECT_NE(error_of({{"PUSHPULL_SIZE", "4"}}).find("nothing says which one this is"),
             std::string::npos);
@@ -95,11 +112,11 @@ TEST(Identity, OneOfManyNeverRunsAlone) {
 
 TEST(Identity, AutoNeedsAStoreAndASize) {
   EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"}}).find("set PUSHPULL_SIZE"), std::string::npos);
-  EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"},
-                      {"PUSHPULL_SIZE", "2"},
-                      {"PUSHPULL_RENDEZVOUS", "tcp://a:1"}})
-                .find("a store that is there before the ranks are"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(
+          {{"PUSHPULL_RANK", "auto"}, {"PUSHPULL_SIZE", "2"}, {"PUSHPULL_RENDEZVOUS", "tcp://a:1"}})
+          .find("a store that is there before the ranks are"),
+      std::string::npos);
 }
 
 TEST(Identity, AutoHandsOutEachRankOnce) {

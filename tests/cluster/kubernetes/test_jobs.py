@@ -124,7 +124,7 @@ def test_two_jobs_at_once_by_run(space):
     with space.running("-n", 2, command=DIGITS) as one, space.running("-n", 2, command=DIGITS) as two:
         for process in (one, two):
             out, err = process.communicate(timeout=200)
-            assert process.returncode == 0, err
+            assert process.returncode == 0, out + err
             assert re.search(r"^\[0\] test accuracy: 0\.9[789]", out, re.MULTILINE), out + err
     assert not nothing_left(space)
 
