@@ -1,8 +1,8 @@
 // What a backend does: exchange tensors among the ranks of one group.
 //
-// A Collective is connected to all ranks of its group. Core calls it from one thread (the data
-// thread) and in the same order, with the same arguments, on every rank: the control plane sees to
-// that. Only abort() may be called from another thread.
+// A Collective is connected to all ranks of its group. Core calls it from one thread at a
+// time (not always the same one), in the same order and with the same arguments on every rank: the
+// control plane sees to that. Only abort() may come while another call is in progress.
 //
 // Errors: PeerLost or Timeout where the backend itself noticed something (evidence; the coordinator
 // has the last word), Aborted after abort(). After any error the collective is broken: later calls
