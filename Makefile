@@ -1,13 +1,14 @@
 # `make demo` and `make test` set up all they need; a second run skips what is done.
 .DEFAULT_GOAL := help
 SANITIZERS := asan ubsan tsan
-.PHONY: help build demo test test-kubernetes faults wheel fuzz clean $(SANITIZERS)
+.PHONY: help build demo test test-cluster test-kubernetes faults bench bench-quick wheel fuzz clean $(SANITIZERS)
 
 help:
 	@echo 'make demo     train a small model over two workers'
 	@echo 'make test     run all tests'
 	@echo 'make faults   injure N=1000 groups at random moments, SEED=1 (an hour); TRIAL=… repeats one'
 	@echo 'make test-kubernetes  jobs on a real Kubernetes (first time 15 minutes; needs root and Go)'
+	@echo 'make test-cluster  tests over several hosts, with a real Slurm (needs root)'
 	@echo 'make build    set up and build, run nothing'
 	@echo 'make bench    compare with Horovod, MPI, Gloo, dist_sync and others (an hour; needs root)'
 	@echo 'make bench-quick  the same in five minutes'
@@ -40,6 +41,9 @@ $(SANITIZERS):
 fuzz:
 	@scripts/setup.sh packages
 	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+test-cluster: build
+	@scripts/test_cluster.sh
 
 bench: build
 	-@bench/setup_peers.sh

@@ -23,8 +23,8 @@ const std::vector<ConfigKey>& config_schema() {
        "What proves that a connection belongs to the job."},
       {"secret_file", "PUSHPULL_SECRET_FILE", "", kString, "", "", "File that holds the secret."},
       {"interface", "PUSHPULL_INTERFACE", "--interface", kString, "", "",
-       "Network interfaces to use: names, prefixes or CIDR, ^ excludes; empty follows the route to "
-       "the rendezvous."},
+       "Network interfaces to use: names, prefixes, CIDR, ipv4 or ipv6, ^ excludes; empty follows "
+       "the route to the rendezvous."},
       {"ports", "PUSHPULL_PORTS", "--ports", kString, "", "",
        "Ports to listen on, such as 30000-30100; empty takes free ones."},
       {"local", "PUSHPULL_LOCAL", "", kChoice, "auto", "auto|shm|backend",

@@ -12,8 +12,8 @@
 #include <mutex>
 #include <utility>
 
-#include <asio.hpp>
 #include <fmt/format.h>
+#include <asio.hpp>
 #include <nlohmann/json.hpp>
 
 #include "core/log.h"
@@ -37,14 +37,15 @@ void on_signal(int) {
     const uint64_t one = 1;
     for (auto& listener : listeners) {
       const int fd = listener.load() - 1;
-      if (fd >= 0) [[maybe_unused]] const auto ignored = ::write(fd, &one, sizeof one);
+      if (fd >= 0) [[maybe_unused]]
+        const auto ignored = ::write(fd, &one, sizeof one);
     }
   }
   errno = before;
 }
 
-// Whether the signal is ours, or was nobody's and is now. It stays ours: a late one must not end the
-// process.
+// Whether the signal is ours, or was nobody's and is now. It stays ours: a late one must not end
+// the process.
 bool take_signal() {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
@@ -95,10 +96,12 @@ Result<ExplanationPage> ExplanationPage::parse(std::string_view bytes) {
   const size_t second = bytes.find('\n', first + 1);
   if (second == std::string_view::npos) return malformed();
   const auto who = nlohmann::json::parse(bytes.substr(0, first), nullptr, false);
-  if (!who.is_object() || !who.contains("job") || !who["job"].is_string() || !who.contains("rank") ||
-      !who["rank"].is_number_integer() || !who.contains("size") || !who["size"].is_number_integer())
+  if (!who.is_object() || !who.contains("job") || !who["job"].is_string() ||
+      !who.contains("rank") || !who["rank"].is_number_integer() || !who.contains("size") ||
+      !who["size"].is_number_integer())
     return malformed();
-  ExplanationPage page{who["job"], who["rank"], who["size"], 0, std::string(bytes.substr(second + 1))};
+  ExplanationPage page{who["job"], who["rank"], who["size"], 0,
+                       std::string(bytes.substr(second + 1))};
   const char* end = bytes.data() + second;
   const auto [at, error] = std::from_chars(bytes.data() + first + 1, end, page.count);
   if (error != std::errc() || at != end) return malformed();
@@ -108,7 +111,10 @@ Result<ExplanationPage> ExplanationPage::parse(std::string_view bytes) {
 class Explainer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(IoThread& io, ExplanationPage who, Source source)
-      : stream_(io.context()), timer_(io.context()), who_(std::move(who)), source_(std::move(source)) {}
+      : stream_(io.context()),
+        timer_(io.context()),
+        who_(std::move(who)),
+        source_(std::move(source)) {}
 
   bool open(IoThread& io) {
     page_ = Socket(::memfd_create(kPageName, MFD_CLOEXEC));
@@ -173,7 +179,8 @@ class Explainer::Impl : public std::enable_shared_from_this<Impl> {
     timer_.expires_after(kAnswerWait);
     timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
       if (!error && self->asking_)
-        self->finish("the coordinator (rank 0), which knows who is missing, has not answered for 1 s\n");
+        self->finish(
+            "the coordinator (rank 0), which knows who is missing, has not answered for 1 s\n");
     });
   }
 
@@ -184,8 +191,8 @@ class Explainer::Impl : public std::enable_shared_from_this<Impl> {
     if (::ftruncate(page_.fd(), static_cast<off_t>(head_.size() + count_line(0).size())) == 0) {
       // The count goes last: who sees it sees the text.
       const std::string line = count_line(++who_.count);
-      [[maybe_unused]] auto ignored =
-          ::pwrite(page_.fd(), text.data(), text.size(), static_cast<off_t>(head_.size() + line.size()));
+      [[maybe_unused]] auto ignored = ::pwrite(page_.fd(), text.data(), text.size(),
+                                               static_cast<off_t>(head_.size() + line.size()));
       ignored = ::pwrite(page_.fd(), line.data(), line.size(), static_cast<off_t>(head_.size()));
     }
     make_stderr_logger(LogLevel::kInfo, fmt::format("pushpull rank {}", who_.rank))->info(text);

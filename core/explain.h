@@ -1,7 +1,8 @@
 // A hung job explains itself: SIGUSR2 makes a process print what its stores wait for.
 //
-// Each store also keeps a page of anonymous memory that says who it is and holds its last explanation.
-// `pushpull dump JOB` finds the pages of a job's processes through /proc; they vanish with the process.
+// Each store also keeps a page of anonymous memory that says who it is and holds its last
+// explanation. `pushpull dump JOB` finds the pages of a job's processes through /proc; they vanish
+// with the process.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,8 @@ class Explainer {
     std::function<bool()> ask;
   };
 
-  // Takes SIGUSR2 for the whole process, unless the program handles or ignores it already: null then.
-  // `source` is called on the loop's thread, never in the handler.
+  // Takes SIGUSR2 for the whole process, unless the program handles or ignores it already: null
+  // then. `source` is called on the loop's thread, never in the handler.
   static std::unique_ptr<Explainer> start(IoThread& io, const ExplanationPage& who, Source source);
   ~Explainer();
 

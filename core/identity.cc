@@ -7,6 +7,7 @@
 
 #include "core/config.h"
 #include "core/environment.h"
+#include "core/store.h"
 #include "core/text.h"
 
 namespace pushpull {
@@ -93,6 +94,37 @@ Result<Identity> of_settings(const Settings& settings) {
   return Identity{settings.rank, settings.size};
 }
 
+// PUSHPULL_RANK=auto: the store hands ranks out. Any `size` tickets in a row are the ranks from 0 to
+// size - 1, also after a start that ended half-way.
+Result<int> draw_rank(const Settings& settings, Registry& registry) {
+  const std::string& url = settings.rendezvous;
+  const std::string scheme = url.substr(0, std::min(url.find("://"), url.size()));
+  if (settings.size < 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "PUSHPULL_RANK=auto needs to know of how many ranks; set PUSHPULL_SIZE");
+  }
+  if (scheme != "redis" && scheme != "rediss" && scheme != "file") {
+    return fail(ErrorCode::kInvalidArgument,
+                "PUSHPULL_RANK=auto needs a store that is there before the ranks are; set "
+                "PUSHPULL_RENDEZVOUS to redis://host:port/db or file:///folder, or number the ranks");
+  }
+  auto factory = registry.store(scheme == "file" ? "file" : "redis");
+  if (!factory) return fail(factory.error());
+  StoreOptions options;
+  options.url = url;
+  options.job = settings.job;
+  options.secret = settings.secret;
+  options.user = settings.redis_user;
+  options.password = settings.redis_password;
+  options.interface = settings.interface;
+  const Deadline deadline = deadline_in(settings.rendezvous_timeout);
+  auto store = (*factory)->open(options, deadline);
+  if (!store) return fail(store.error());
+  auto ticket = (*store)->add(fmt::format("pushpull:{}:tickets", settings.job), 1, deadline);
+  if (!ticket) return fail(ticket.error());
+  return static_cast<int>((*ticket - 1) % settings.size);
+}
+
 }  // namespace
 
 Result<Identity> find_identity(const Config::Environment& environment, Registry& registry,
@@ -114,6 +146,12 @@ Result<Identity> find_identity(const Config::Environment& environment, Registry&
       if (auto r = check_size(settings->size, *starter); !r) return fail(r.error());
       settings->rank = *starter->rank;
       if (settings->size < 0) settings->size = starter->size.value_or(-1);
+    }
+    if (settings->rank < 0 && environment("PUSHPULL_RANK") == "auto") {
+      if (settings->size < 0) settings->size = starter->size.value_or(-1);
+      const auto drawn = draw_rank(*settings, registry);
+      if (!drawn) return fail(drawn.error());
+      settings->rank = *drawn;
     }
     if (settings->rank < 0 && settings->size < 0) settings->size = starter->size.value_or(-1);
     identity = of_settings(*settings);

@@ -31,7 +31,8 @@ bool is_page(const fs::path& descriptor) {
 
 void find_in(pid_t pid, const fs::path& process, std::vector<StoreProcess>* found) {
   std::error_code error;
-  for (fs::directory_iterator it(process / "fd", error), end; !error && it != end; it.increment(error)) {
+  for (fs::directory_iterator it(process / "fd", error), end; !error && it != end;
+       it.increment(error)) {
     if (!is_page(it->path())) continue;
     auto page = ExplanationPage::parse(read_all(it->path()));
     if (page) found->push_back({pid, it->path().string(), std::move(*page)});
@@ -87,8 +88,10 @@ std::vector<Answer> ask_to_explain(const std::vector<StoreProcess>& stores, Dura
     for (Answer& answer : answers) {
       if (answer.text) continue;
       const auto page = ExplanationPage::parse(read_all(answer.store.path));
-      if (page && page->count > answer.store.page.count) answer.text = page->text;
-      else all = false;
+      if (page && page->count > answer.store.page.count)
+        answer.text = page->text;
+      else
+        all = false;
     }
     if (Clock::now() >= deadline) break;
     if (!all) std::this_thread::sleep_for(std::chrono::milliseconds(20));

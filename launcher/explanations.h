@@ -1,4 +1,5 @@
-// Processes of running jobs on this host, found by the pages that their stores keep (core/explain.h).
+// Processes of running jobs on this host, found by the pages that their stores keep
+// (core/explain.h).
 #pragma once
 
 #include <sys/types.h>

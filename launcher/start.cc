@@ -35,7 +35,8 @@ int start_in_pods(const Config& config, const std::vector<std::string>& command,
     fmt::print("{}", *objects);
     return 0;
   }
-  const KubernetesRun run{*job, *objects, config.text("kubernetes.context"), whole_environment()};
+  const KubernetesRun run{*job, *objects, config.text("kubernetes.context"), whole_environment(),
+                          config.text("launch.log_dir")};
   return run_watched([&](int alive) { return run_on_kubernetes(run, alive); });
 }
 

@@ -45,6 +45,9 @@ chroot "$root" useradd --uid 1000 --no-create-home --home-dir /tmp --shell /usr/
 rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/var/log/* \
   "$root"/usr/share/{doc,man,info,locale,i18n,lintian}/*
 
+say "trying it: MXNet and pushpull import, as the image's user"
+chroot --userspec=1000:1000 "$root" /usr/local/bin/python -c 'import mxnet, sklearn, pushpull.mxnet'
+
 say "packing $out"
 .venv/bin/python scripts/image/oci.py "$root" "$name" "$out"
 say "$name is in $out ($(du -h "$out" | cut -f1)); import it on each node by

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets everything up, skipping what is done:
 #   scripts/setup.sh [packages] [python] [product | build] [install]     default: all, in this order
-# packages: Debian packages from packages.txt · python: .venv from requirements.txt
+# packages: Debian packages from packages.txt (or the list that PUSHPULL_PACKAGES names) · python: .venv from requirements.txt
 # product: build/release by CMake · build: that and the tests
 # install: the Python package and the `pushpull` command into .venv
 set -euo pipefail
@@ -31,7 +31,7 @@ missing_packages() {
     case $package in '' | '#'*) continue ;; esac
     dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
       printf '%s\n' "$package"
-  done < scripts/packages.txt
+  done < "${PUSHPULL_PACKAGES:-scripts/packages.txt}"
 }
 
 packages() {

@@ -138,7 +138,7 @@ Result<int> MpiPointToPoint::progress() {
                         finished_.data(), statuses_.data());
   }
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS)
-    return fail(mpi_error(code, fmt::format("rank {}: exchanging over MPI", rank())));
+    return fail(mpi_error(code, fmt::format("rank {}: exchanging over MPI", own_name())));
   if (count == MPI_UNDEFINED || count == 0) return 0;
   for (int i = 0; i < count; ++i) {
     auto finished = finish_segment(static_cast<size_t>(finished_[static_cast<size_t>(i)]),
@@ -162,7 +162,7 @@ Result<void> MpiPointToPoint::finish_segment(size_t index, const MPI_Status& sta
           ErrorCode::kMismatch,
           fmt::format("{} sent {} bytes over MPI where rank {} expected {}: the ranks do not "
                       "run the same version or configuration",
-                      group_.describe(channel.peer), count, rank(), segment.bytes));
+                      group_.describe(channel.peer), count, own_name(), segment.bytes));
     if (segment.bytes != 0) std::memcpy(segment.memory, segment.block->bytes, segment.bytes);
   }
   --message(segment.ticket).segments_left;
@@ -262,7 +262,7 @@ std::optional<Error> MpiPointToPoint::stopped() const {
 }
 
 Error MpiPointToPoint::peer_error(int code, const Channel& channel) const {
-  Error error = mpi_error(code, fmt::format("rank {}: {} {} over MPI", rank(),
+  Error error = mpi_error(code, fmt::format("rank {}: {} {} over MPI", own_name(),
                                             channel.sending ? "sending to" : "receiving from",
                                             group_.describe(channel.peer)));
   const Member& peer = group_.members[static_cast<size_t>(channel.peer)];
@@ -299,11 +299,13 @@ Result<void> MpiPointToPoint::greet(Deadline deadline) {
   for (const auto& [peer, ticket] : open)
     if (std::find(missing.begin(), missing.end(), peer) == missing.end()) missing.push_back(peer);
   std::sort(missing.begin(), missing.end());
+  std::vector<int> names;
+  for (const int peer : missing) names.push_back(group_.members[static_cast<size_t>(peer)].rank);
   Error error(
       ErrorCode::kTimeout,
       fmt::format("rank {} could not exchange a first message over MPI in time with {} of the "
                   "{} ranks: {}",
-                  rank(), missing.size(), size(), fmt::join(missing, ", ")));
+                  own_name(), missing.size(), size(), fmt::join(names, ", ")));
   error.at_rank(missing.front(), group_.members[static_cast<size_t>(missing.front())].host);
   return fail(broken(error));
 }

@@ -94,6 +94,9 @@ class MpiPointToPoint : public PointToPoint {
   const MPI_Comm communicator_;
   const int tag_;
   const std::vector<int> world_ranks_;
+  // This rank as the whole group calls it.
+  int own_name() const { return group_.members[static_cast<size_t>(group_.rank)].rank; }
+
   const Group group_;
   const bool crowded_;
   const int window_;  // segments under way per channel

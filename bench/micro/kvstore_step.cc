@@ -1,11 +1,13 @@
 // One step of a model through KVStore, as one rank of a group that is found by the environment
 // (PUSHPULL_RANK, PUSHPULL_SIZE, PUSHPULL_RENDEZVOUS, ...), on one host or many.
 //
-//   kvstore_step SHAPES [iters=10] [dtype=float32]
+//   kvstore_step SHAPES [iters=10] [dtype=float32] [stores=1]
 //
 // SHAPES: a file with one element count per line. A step is one pushpull per tensor, last layer
 // first, as backward makes them, and the wait for all. Rank 0 prints the median, best and worst step,
-// counted with the slowest rank, and the CPU time of a step over all ranks.
+// counted with the slowest rank, and the CPU time of a step over all ranks. Several stores take turns
+// with the tensors: as many connections and data threads, as if the group were connected several times.
+// With 0 iterations it is idle for five seconds instead and prints what that cost.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/config.h"
@@ -49,7 +52,7 @@ std::vector<size_t> read_shapes(const char* path) {
   return counts;
 }
 
-std::unique_ptr<KVStore> create(Registry& registry) {
+std::unique_ptr<KVStore> create(Registry& registry, int store) {
   auto config = Config::load({}, environment_variable);
   if (!config) die(config.error().message());
   auto settings = config->settings();
@@ -58,9 +61,10 @@ std::unique_ptr<KVStore> create(Registry& registry) {
   if (!identity) die(identity.error().message());
   settings->rank = identity->rank;
   settings->size = identity->size;
-  auto store = KVStore::create(*settings, registry);
-  if (!store) die(store.error().message());
-  return std::move(*store);
+  if (store > 0) settings->job += '-' + std::to_string(store);
+  auto made = KVStore::create(*settings, registry);
+  if (!made) die(made.error().message());
+  return std::move(*made);
 }
 
 // What each rank measured, on every rank.
@@ -75,19 +79,32 @@ std::vector<double> everybodys(KVStore& kv, double mine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) die("usage: kvstore_step SHAPES [iters=10] [dtype=float32]");
+  if (argc < 2) die("usage: kvstore_step SHAPES [iters=10] [dtype=float32] [stores=1]");
   const auto counts = read_shapes(argv[1]);
   const int iters = argc > 2 ? std::atoi(argv[2]) : 10;
   const DType dtype = parse_dtype(argc > 3 ? argv[3] : "float32").value_or(DType::kFloat32);
   Registry registry;
   const auto start = Clock::now();
-  auto kv = create(registry);
+  std::vector<std::unique_ptr<KVStore>> stores;
+  for (int i = 0; i < (argc > 4 ? std::max(1, std::atoi(argv[4])) : 1); ++i)
+    stores.push_back(create(registry, i));
+  KVStore* const kv = stores.front().get();
   const std::chrono::duration<double> connecting = Clock::now() - start;
   const double slowest_connect = [&] {
     const auto all = everybodys(*kv, connecting.count());
     return *std::max_element(all.begin(), all.end());
   }();
 
+  if (iters == 0) {
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    const auto costs = everybodys(*kv, (cpu_seconds() - before) / 5);
+    if (kv->rank() == 0)
+      std::printf("%d ranks, connected in %.2f s; idle %.2f %% of a core per rank, at most\n",
+                  kv->num_workers(), slowest_connect,
+                  100 * *std::max_element(costs.begin(), costs.end()));
+    return kv->close() ? 0 : 1;
+  }
   size_t bytes = 0;
   std::vector<std::vector<std::byte>> memory;
   for (const size_t count : counts) bytes += memory.emplace_back(count * size_of(dtype)).size();
@@ -99,7 +116,7 @@ int main(int argc, char** argv) {
     std::vector<Work> works;
     for (size_t k = counts.size(); k-- > 0;) {
       const Tensor t{memory[k].data(), dtype, {static_cast<int64_t>(counts[k])}};
-      works.push_back(kv->pushpull(std::to_string(k), {&t, 1}, {&t, 1},
+      works.push_back(stores[k % stores.size()]->pushpull(std::to_string(k), {&t, 1}, {&t, 1},
                                    {.priority = -static_cast<int>(k)}));
     }
     for (Work& work : works)
@@ -119,5 +136,6 @@ int main(int argc, char** argv) {
                 "connected in %.2f s\n",
                 kv->num_workers(), bytes, times[times.size() / 2] * 1e3, times.front() * 1e3,
                 times.back() * 1e3, cpu[cpu.size() / 2] * 1e3, slowest_connect);
-  if (auto ok = kv->close(); !ok) die(ok.error().message());
+  for (auto& store : stores)
+    if (auto ok = store->close(); !ok) die(ok.error().message());
 }

@@ -110,9 +110,9 @@ void Coordinator::receive(int rank, const FromRank& message, Clock::time_point n
   if (s.at(rank).lost || s.at(rank).farewelled) return;
   s.awake(now);
   s.liveness.heard(rank, now);
-  const bool any_time =
-      std::holds_alternative<Heartbeat>(message) || std::holds_alternative<GiveUp>(message) ||
-      std::holds_alternative<Explain>(message);
+  const bool any_time = std::holds_alternative<Heartbeat>(message) ||
+                        std::holds_alternative<GiveUp>(message) ||
+                        std::holds_alternative<Explain>(message);
   if (!s.welcomed && !any_time) {
     s.malformed(rank, "it spoke before it was welcomed");
     return;
@@ -209,7 +209,8 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
   }
   const uint32_t key = local->key;
   if (at(rank).away) {
-    malformed(rank, fmt::format("it announced {} after it had joined", keys.describe_call(key, number)));
+    malformed(rank,
+              fmt::format("it announced {} after it had joined", keys.describe_call(key, number)));
     return false;
   }
   Slot slot = calls.find(key, number);

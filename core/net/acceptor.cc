@@ -24,6 +24,7 @@
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
 
+#include "core/fork_guard.h"
 #include "core/net/dial_attempt.h"
 #include "core/net/resolve.h"
 #include "core/net/signals.h"
@@ -170,7 +171,7 @@ struct Session {
   std::list<std::shared_ptr<Session>>::iterator place;
 };
 
-class AsioAcceptor final : public Acceptor {
+class AsioAcceptor final : public Acceptor, private ForkObserver {
  public:
   AsioAcceptor(Options options, Socket listener);
   ~AsioAcceptor() override;
@@ -232,9 +233,11 @@ AsioAcceptor::AsioAcceptor(Options options, Socket listener)
   const BlockSignals blocked;
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "pushpull-accept");
+  watch();
 }
 
 AsioAcceptor::~AsioAcceptor() {
+  unwatch();
   io_.stop();
   thread_.join();
   close_now();

@@ -44,10 +44,9 @@ class Acceptor {
   // Stops listening, at once, and drops unfinished connections; those handed out before live on.
   virtual void close() = 0;
   virtual uint64_t refused() const = 0;  // connections that failed their hello so far
-  // In the child of a fork, where the thread does not exist: closes the descriptors, without
-  // telling anybody, so that a child that lives on keeps neither port nor connections.
-  // Async-signal-safe; nothing else may be called afterwards, not even the destructor.
-  virtual void after_fork_in_child() = 0;
+  // In the child of a fork, where the thread does not exist, the descriptors are closed without
+  // telling anybody, so that a child that lives on keeps neither port nor connections. Nothing may be
+  // called there, not even the destructor.
 };
 
 // Resolves, connects and authenticates, trying again with backoff (10 ms doubling to 500 ms, with

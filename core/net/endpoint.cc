@@ -130,6 +130,7 @@ Result<void> check_item(std::string_view item) {
 struct Wishes {
   std::vector<std::string_view> take;
   std::vector<std::string_view> leave;
+  int family = AF_UNSPEC;  // AF_INET or AF_INET6: no other
 };
 
 Result<Wishes> parse_wishes(std::string_view wanted) {
@@ -140,6 +141,15 @@ Result<Wishes> parse_wishes(std::string_view wanted) {
     if (item.empty()) {
       return fail(ErrorCode::kInvalidArgument,
                   "PUSHPULL_INTERFACE has a '^' with no interface behind it");
+    }
+    if (item == "ipv4" || item == "ipv6") {
+      const int family = (item == "ipv4") != exclude ? AF_INET : AF_INET6;
+      if (wishes.family != AF_UNSPEC && wishes.family != family) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("PUSHPULL_INTERFACE='{}' leaves no family of addresses", wanted));
+      }
+      wishes.family = family;
+      continue;
     }
     if (auto ok = check_item(item); !ok) return fail(ok.error());
     (exclude ? wishes.leave : wishes.take).push_back(item);
@@ -324,9 +334,13 @@ Result<std::string> choose_address(std::string_view wanted, const Endpoint& towa
   for (const Interface& i : *interfaces) {
     const bool excluded = std::any_of(wishes->leave.begin(), wishes->leave.end(),
                                       [&](std::string_view item) { return match(item, i) > 0; });
-    if (usable(i) && !excluded) allowed.push_back(i);
+    const bool of_family =
+        wishes->family == AF_UNSPEC || is_v6(i) == (wishes->family == AF_INET6);
+    if (usable(i) && !excluded && of_family) allowed.push_back(i);
   }
-  if (wishes->take.empty()) return by_route(toward, allowed, deadline);
+  if (wishes->take.empty() && (wishes->family == AF_UNSPEC || !allowed.empty())) {
+    return by_route(toward, allowed, deadline);
+  }
   const bool prefer_v6 = toward.host.find(':') != std::string::npos;
   for (const std::string_view item : wishes->take) {
     if (const Interface* found = best_match(item, allowed, prefer_v6)) return found->address;

@@ -38,7 +38,8 @@ struct Interface {
 
 // The numeric address of this host that others should use.
 // `wanted`: empty, or a comma-separated list of interface names, name prefixes ("eth"), networks
-// ("10.0.0.0/8"), numeric addresses, and exclusions ("^docker0"); the first match in its order wins
+// ("10.0.0.0/8"), numeric addresses, and exclusions ("^docker0"); "ipv4" or "ipv6" among them takes
+// addresses of that family only ("^ipv4" of the other). The first match in the list's order wins
 // (an exact name before a prefix, the family of `toward` before the other, else IPv4). Where
 // nothing matches, the error lists the interfaces. Empty, or only exclusions: the address by which
 // the route to `toward` leaves (UDP connect; nothing is sent); where `toward` is empty, resolves to

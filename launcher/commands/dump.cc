@@ -10,7 +10,8 @@ namespace pushpull::launcher {
 namespace {
 
 constexpr const char* kAbout =
-    "Shows what each rank of a running job on this host waits for: pending keys, who is missing, the last "
+    "Shows what each rank of a running job on this host waits for: pending keys, who is missing, "
+    "the last "
     "batch, connections.";
 constexpr const char* kExamples = R"(Examples:
   pushpull dump              the only job of this host, or a list of them
@@ -36,9 +37,9 @@ class DumpCommand : public Command {
     std::vector<std::string> jobs;
     for (const StoreProcess& store : all)
       if (jobs.empty() || jobs.back() != store.page.job) jobs.push_back(store.page.job);
-    const std::string known =
-        jobs.empty() ? "no job of this user runs on this host"
-                     : fmt::format("running on this host: {}", fmt::join(jobs, ", "));
+    const std::string known = jobs.empty()
+                                  ? "no job of this user runs on this host"
+                                  : fmt::format("running on this host: {}", fmt::join(jobs, ", "));
     if (words.empty() && jobs.size() != 1)
       return say(jobs.empty() ? known : fmt::format("which job? {}", known));
     const std::string job = words.empty() ? jobs.front() : words.front();

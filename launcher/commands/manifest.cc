@@ -21,8 +21,8 @@ The output holds a Secret with a secret made for it, unless kubernetes.secret na
 class ManifestCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& program) override {
-    CLI::App* app =
-        program.add_subcommand("manifest", "Prints a job as Kubernetes objects, for kubectl apply.");
+    CLI::App* app = program.add_subcommand(
+        "manifest", "Prints a job as Kubernetes objects, for kubectl apply.");
     flags_.add_to(*app);
     app->footer(kExamples);
     return app;
@@ -31,8 +31,7 @@ class ManifestCommand : public Command {
   int run(const std::vector<std::string>& words) override {
     const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    const auto job =
-        make_kubernetes_job(*config, words, {random_text(32), random_text(32), ""});
+    const auto job = make_kubernetes_job(*config, words, {random_text(32), random_text(32), ""});
     if (!job) return usage_error(job.error());
     const auto text = manifest(*job);
     if (!text) return usage_error(text.error());

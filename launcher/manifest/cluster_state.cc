@@ -44,7 +44,8 @@ void read_container(const Json& status, PodState& pod) {
   pod.started = !ended.is_null() || !at(state, "running").is_null();
   if (ended.is_object()) {
     pod.ended = true;
-    pod.exit_code = at(ended, "exitCode").is_number_integer() ? at(ended, "exitCode").get<int>() : 1;
+    pod.exit_code =
+        at(ended, "exitCode").is_number_integer() ? at(ended, "exitCode").get<int>() : 1;
     pod.finished_at = text(at(ended, "finishedAt"));
   }
   const Json& waiting = at(state, "waiting");

@@ -45,6 +45,12 @@ std::string object_name(const std::string& job) {
   return !name.empty() && name[0] >= '0' && name[0] <= '9' ? "job-" + name : name;
 }
 
+bool is_secret_variable(std::string_view name) {
+  return std::any_of(config_schema().begin(), config_schema().end(), [&](const ConfigKey& key) {
+    return key.type == ConfigType::kSecret && key.variable == name;
+  });
+}
+
 class Maker {
  public:
   Maker(const Config& config, const MadeUp& made_up) : config_(config), made_up_(made_up) {}
@@ -92,10 +98,7 @@ class Maker {
         return invalid(fmt::format("{} sets {}, which each worker is given by the manifest",
                                    origin("launch.env"), name));
       }
-      const bool secret = std::any_of(
-          config_schema().begin(), config_schema().end(), [&](const ConfigKey& key) {
-            return key.type == ConfigType::kSecret && key.variable == name;
-          });
+      const bool secret = is_secret_variable(name);
       if (secret) {
         return invalid(fmt::format(
             "{} sets {}, but a secret belongs in a Secret; name it by kubernetes.secret",
@@ -109,17 +112,18 @@ class Maker {
     job_.job = config_.is_default("job") ? "pushpull" : settings_.job;
     job_.name = object_name(job_.job);
     if (job_.name.empty()) {
-      return invalid(fmt::format("{} has no letter or digit that a Kubernetes name could be made of",
-                                 origin("job")));
+      return invalid(fmt::format(
+          "{} has no letter or digit that a Kubernetes name could be made of", origin("job")));
     }
     if (!made_up_.suffix.empty()) {
       job_.name += "-" + made_up_.suffix;
       job_.job += "-" + made_up_.suffix;
     }
     if (job_.name.size() <= kLongestName) return {};
-    return invalid(fmt::format("{} is too long for Kubernetes: '{}' has {} characters, and {} are "
-                               "possible",
-                               origin("job"), job_.name, job_.name.size(), kLongestName));
+    return invalid(
+        fmt::format("{} is too long for Kubernetes: '{}' has {} characters, and {} are "
+                    "possible",
+                    origin("job"), job_.name, job_.name.size(), kLongestName));
   }
 
   Result<void> take(std::string_view path, std::string* into, const char* pattern,
@@ -132,8 +136,7 @@ class Maker {
   Result<void> take_settings() {
     constexpr const char* label = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?";
     constexpr const char* name = "[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?";
-    constexpr const char* quantity =
-        "[0-9]+(\\.[0-9]*)?([munkMGTPE]|[KMGTPE]i|[eE][0-9]+)?";
+    constexpr const char* quantity = "[0-9]+(\\.[0-9]*)?([munkMGTPE]|[KMGTPE]i|[eE][0-9]+)?";
     constexpr const char* image = "[^\\s\"'`$\\\\]+";
     struct Row {
       std::string_view path;
@@ -246,7 +249,8 @@ class Maker {
       job_.rendezvous = url;
     } else if (job_.backend == "gloo-redis") {
       return invalid(
-          "backend gloo-redis needs a Redis server; write 'redis: {start: true}' to deploy one with "
+          "backend gloo-redis needs a Redis server; write 'redis: {start: true}' to deploy one "
+          "with "
           "the job, or name one by rendezvous.url");
     } else if (job_.backend != "self") {
       return meet_at_rank_0();
@@ -295,7 +299,8 @@ class Maker {
 
   Result<void> say_about_secret() {
     job_.notes.push_back(fmt::format(
-        "the Secret '{}' in this output holds {}; kubernetes.secret names one that is there already "
+        "the Secret '{}' in this output holds {}; kubernetes.secret names one that is there "
+        "already "
         "and leaves it out",
         job_.secret_name,
         settings_.secret.empty() ? "a secret that was made for it" : "the job's secret"));

@@ -49,8 +49,8 @@ struct KubernetesJob {
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;  // launch.env
   std::string rendezvous;
-  Ports ports;       // where a worker listens
-  int store_port = 0;  // where rank 0 serves the rendezvous; 0: it does not
+  Ports ports;                // where a worker listens
+  int store_port = 0;         // where rank 0 serves the rendezvous; 0: it does not
   std::string configuration;  // YAML for the workers, without secrets
 
   // Contents of the Secret by key; empty where it is there already.

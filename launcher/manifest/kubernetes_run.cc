@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -21,6 +23,7 @@
 #include "launcher/manifest/kubectl.h"
 #include "launcher/manifest/manifest.h"
 #include "launcher/output.h"
+#include "launcher/plan.h"
 #include "launcher/process.h"
 
 namespace pushpull::launcher {
@@ -102,7 +105,8 @@ class ClusterJob {
       observe(*state);
     }
     const bool logs_may_come = !followed_.empty() && Clock::now() < last_logs_;
-    if (verdict_.ended() && !logs_may_come) return end_with(verdict_.exit_code(), verdict_.report());
+    if (verdict_.ended() && !logs_may_come)
+      return end_with(verdict_.exit_code(), verdict_.report());
     timer_.expires_after(kPollInterval);
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) poll();
@@ -138,9 +142,22 @@ class ClusterJob {
         },
         [this, rank, name](std::string_view bytes) {
           got_.insert(name);
+          if (!run_.log_folder.empty()) return keep(rank, bytes);
           print(taggers_.at(rank).feed(bytes, lines_) > 0);
         });
     if (!ok) end_with(1, ok.error().message());
+  }
+
+  // A rank's pods, one after the other, share its file.
+  void keep(int rank, std::string_view bytes) {
+    auto& file = files_[rank];
+    if (!file.is_open()) {
+      std::error_code ignored;
+      std::filesystem::create_directories(run_.log_folder, ignored);
+      file.open(log_file(run_.log_folder, rank), std::ios::binary | std::ios::trunc);
+    }
+    file << bytes << std::flush;
+    if (!file) end_with(1, fmt::format("cannot write {}", log_file(run_.log_folder, rank)));
   }
 
   void print(bool something) {
@@ -159,9 +176,8 @@ class ClusterJob {
       wait_for_signals();
       if (number == SIGCHLD) return reap();
       if (ending_ && number == SIGINT) finished_ = true;  // no patience
-      end_with(128 + number,
-               fmt::format("{}: deleting the job, which takes up to {} s", sigdescr_np(number),
-                           run_.job.grace_seconds));
+      end_with(128 + number, fmt::format("{}: deleting the job, which takes up to {} s",
+                                         sigdescr_np(number), run_.job.grace_seconds));
     });
   }
 
@@ -190,9 +206,10 @@ class ClusterJob {
         {"delete", "--ignore-not-found", "--cascade=foreground", "--timeout=60s", "-f", "-"},
         run_.objects, [this](const KubectlEnd& end) {
           if (end.wait_status != 0)
-            output_.say(fmt::format("could not delete all of the job, do it by kubectl delete "
-                                    "all,configmap,secret,networkpolicy -l {}: {}",
-                                    selector(run_.job.name), end.err));
+            output_.say(
+                fmt::format("could not delete all of the job, do it by kubectl delete "
+                            "all,configmap,secret,networkpolicy -l {}: {}",
+                            selector(run_.job.name), end.err));
           finished_ = true;
         });
     finished_ = !ok;
@@ -206,7 +223,8 @@ class ClusterJob {
   asio::posix::stream_descriptor alive_;
   asio::steady_timer timer_;
   ClusterVerdict verdict_;
-  std::map<int, LineTagger> taggers_;  // by rank
+  std::map<int, LineTagger> taggers_;   // by rank
+  std::map<int, std::ofstream> files_;  // by rank
   std::string lines_;
   std::set<std::string> read_;      // pods whose log was, or is being, followed
   std::set<std::string> followed_;  // is being

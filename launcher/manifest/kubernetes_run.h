@@ -10,9 +10,10 @@ namespace pushpull::launcher {
 
 struct KubernetesRun {
   KubernetesJob job;
-  std::string objects;  // as manifest() wrote them
-  std::string context;  // of kubectl; empty: its current one
+  std::string objects;                   // as manifest() wrote them
+  std::string context;                   // of kubectl; empty: its current one
   std::vector<std::string> environment;  // for kubectl
+  std::string log_folder;                // empty: tagged output
 };
 
 // Runs the job to its end and returns the exit code for the command: that of ClusterVerdict; 128 +

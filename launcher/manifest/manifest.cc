@@ -64,14 +64,13 @@ Json network_policy(const KubernetesJob& job) {
   Json object = object_of(job, "networking.k8s.io/v1", "NetworkPolicy", job.name, kWorker);
   Json ports = Json::array();
   if (job.store_port != 0) ports.push_back({{"protocol", "TCP"}, {"port", job.store_port}});
-  ports.push_back(
-      {{"protocol", "TCP"}, {"port", job.ports.first}, {"endPort", job.ports.last}});
+  ports.push_back({{"protocol", "TCP"}, {"port", job.ports.first}, {"endPort", job.ports.last}});
   Json rules = Json::array(
-      {{{"from", Json::array({{{"podSelector", {{"matchLabels", selecting_labels(job, kWorker)}}}}})},
+      {{{"from",
+         Json::array({{{"podSelector", {{"matchLabels", selecting_labels(job, kWorker)}}}}})},
         {"ports", ports}}});
   if (job.metrics_port != 0) {  // Prometheus is somewhere else, and only reads
-    rules.push_back(
-        {{"ports", Json::array({{{"protocol", "TCP"}, {"port", job.metrics_port}}})}});
+    rules.push_back({{"ports", Json::array({{{"protocol", "TCP"}, {"port", job.metrics_port}}})}});
   }
   object["spec"] = {{"podSelector", {{"matchLabels", selecting_labels(job, kWorker)}}},
                     {"policyTypes", Json::array({"Ingress"})},
@@ -115,14 +114,16 @@ Json checkpoint_volume(const Checkpoint& checkpoint) {
 
 Json volumes(const KubernetesJob& job) {
   Json list = Json::array({config_volume(job.name), secret_volume(job), scratch_volume()});
-  list.push_back({{"name", "shm"},
-                  {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.shared_memory}}}});
+  list.push_back(
+      {{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.shared_memory}}}});
   if (Json volume = checkpoint_volume(job.checkpoint); !volume.is_null()) list.push_back(volume);
   return list;
 }
 
 Json mounts(const KubernetesJob& job) {
-  Json list = Json::array({config_mount(), secret_mount(), scratch_mount(),
+  Json list = Json::array({config_mount(),
+                           secret_mount(),
+                           scratch_mount(),
                            {{"name", "shm"}, {"mountPath", "/dev/shm"}}});
   if (checkpoint_volume(job.checkpoint).is_null()) return list;
   Json mount = {{"name", "checkpoint"}, {"mountPath", kCheckpointFolder}};
@@ -187,9 +188,9 @@ Json pod(const KubernetesJob& job) {
 // When one worker is lost, all end with 75 and are started again: each has failed once more, so
 // that failures per index count failures of the group.
 Json failure_policy() {
-  Json disrupted = {{"action", "Ignore"},
-                    {"onPodConditions",
-                     Json::array({{{"type", "DisruptionTarget"}, {"status", "True"}}})}};
+  Json disrupted = {
+      {"action", "Ignore"},
+      {"onPodConditions", Json::array({{{"type", "DisruptionTarget"}, {"status", "True"}}})}};
   Json bug = {{"action", "FailJob"},
               {"onExitCodes",
                {{"containerName", "worker"},
@@ -200,12 +201,9 @@ Json failure_policy() {
 
 Json indexed_job(const KubernetesJob& job) {
   Json object = object_of(job, "batch/v1", "Job", job.name, kWorker);
-  Json spec = {{"completionMode", "Indexed"},
-               {"completions", job.workers},
-               {"parallelism", job.workers},
-               {"backoffLimitPerIndex", job.restarts},
-               {"maxFailedIndexes", 0},
-               {"podReplacementPolicy", "Failed"}};
+  Json spec = {{"completionMode", "Indexed"}, {"completions", job.workers},
+               {"parallelism", job.workers},  {"backoffLimitPerIndex", job.restarts},
+               {"maxFailedIndexes", 0},       {"podReplacementPolicy", "Failed"}};
   if (job.deadline_seconds > 0) spec["activeDeadlineSeconds"] = job.deadline_seconds;
   spec["podFailurePolicy"] = failure_policy();
   spec["template"] = pod(job);

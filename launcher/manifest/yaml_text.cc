@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
 
 namespace pushpull::launcher {
 namespace {
@@ -16,7 +16,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Whether every reader takes the bare text for a text, and for this one. Errs on the safe side.
 bool is_plain(std::string_view text) {
-  constexpr std::array<std::string_view, 9> words = {"y",   "n",  "yes", "no",  "on",
+  constexpr std::array<std::string_view, 9> words = {"y",   "n",    "yes",   "no",  "on",
                                                      "off", "true", "false", "null"};
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),

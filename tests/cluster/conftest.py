@@ -42,7 +42,9 @@ class LabLauncher(Launcher):
         self.lab = lab
 
     def environment(self, extra=None):
-        agent = f"{sys.executable} -E {labhosts.COMMAND} rsh"
+        # As ssh: nothing of the environment here gets there, but for the lab's name.
+        agent = (f"env -i PATH=/usr/local/bin:/usr/bin:/bin HOME={os.environ.get('HOME', '/root')} "
+                 f"LAB_NAME={self.lab.name} {sys.executable} -E {labhosts.COMMAND} rsh")
         network = "10.77.0.0/24"
         return super().environment({
             "OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": agent,

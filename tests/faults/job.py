@@ -56,7 +56,7 @@ class Job:
 
     def read(self):
         """All events so far, in the order of each process."""
-        for path in (self.folder / "events").iterdir():
+        for path in (self.folder / "events").glob("*.jsonl"):
             with open(path, "rb") as file:
                 file.seek(self._offsets.get(path, 0))
                 text = file.read()
@@ -81,6 +81,10 @@ class Job:
                 return False
             time.sleep(0.002)
         return False
+
+    def go(self):
+        """Lets the late rank join."""
+        (self.folder / "events" / "go").touch()
 
     def pid(self, rank):
         if self.trial.backend != "mpi" and self.lab is None:

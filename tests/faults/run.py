@@ -41,6 +41,8 @@ def arguments():
     parser.add_argument("--repeat", type=int, default=1, help="of the one trial")
     parser.add_argument("--patience", type=float, default=1.0,
                         help="limits are this many times as long (a busy machine, a sanitizer)")
+    parser.add_argument("--time", type=float, default=float("inf"), metavar="SECONDS",
+                        help="start no further trial after this long")
     parser.add_argument("--long", action="store_true", help="waits of a minute take a minute")
     parser.add_argument("--worker", default=str(ROOT / "build" / "release" / "bin" / "faults_worker"))
     parser.add_argument("--report", metavar="FILE", help="write the result as a table for docs")
@@ -129,6 +131,9 @@ def main():
         surroundings = Surroundings(base)
         try:
             for number, trial in enumerate(planned, 1):
+                if time.monotonic() - start > options.time:
+                    print(f"faults: {len(planned) - number + 1} trials left out for want of time")
+                    break
                 folder = pathlib.Path(base) / f"{number}"
                 said, took, job = run_one(trial, surroundings, options, isolated, folder)
                 results.append((trial, took, not said))

@@ -1,7 +1,7 @@
 // A rank of a job that will be injured: faults_worker [NAME=VALUE]…
 //
-// Sums and broadcasts checked values until a call fails or `steps` are made, and says what happens as
-// one JSON object per line in FAULTS_EVENTS/<pid>.jsonl. Times are CLOCK_MONOTONIC, in seconds.
+// Sums and broadcasts checked values until a call fails or `steps` are made, and says what happens
+// as one JSON object per line in FAULTS_EVENTS/<pid>.jsonl. Times are CLOCK_MONOTONIC, in seconds.
 //   start         before the store is created
 //   created       the store is there
 //   create_failed with the error
@@ -11,9 +11,11 @@
 //   late_write    memory changed after the calls that used it had ended
 //   hang          a call has not ended within a minute
 //   closed        how long close() took
-// SIGUSR1 ends the process at once with code 0; SIGTERM makes it leave in good order after its step.
-#include <signal.h>
+// Rank late_rank does not join before there is a file FAULTS_EVENTS/go.
+// SIGUSR1 ends the process at once with code 0; SIGTERM makes it leave in good order after its
+// step.
 #include <fcntl.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,8 +54,7 @@ double now() {
 class Events {
  public:
   Events() {
-    const std::string folder = environment_variable("FAULTS_EVENTS").value_or(".");
-    const std::string path = fmt::format("{}/{}.jsonl", folder, ::getpid());
+    const std::string path = fmt::format("{}/{}.jsonl", folder_, ::getpid());
     fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   }
   void say(const char* event, json more = json::object()) const {
@@ -64,9 +65,15 @@ class Events {
     const std::string line = more.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
     if (::write(fd_, line.data(), line.size()) < 0) std::abort();
   }
+  // Until the runner says so, by a file beside the events; not for ever.
+  void wait_for_go() const {
+    for (int i = 0; i < 12'000 && ::access((folder_ + "/go").c_str(), F_OK) != 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   int rank = -1;
 
  private:
+  const std::string folder_ = environment_variable("FAULTS_EVENTS").value_or(".");
   int fd_;
 };
 
@@ -131,13 +138,17 @@ struct Key {
     return {data, dtype, {static_cast<int64_t>(count)}};
   }
   int32_t value(size_t i, int64_t step) const {
-    return static_cast<int32_t>((i + static_cast<size_t>(salt) + static_cast<size_t>(step) * 13) % 17) + 1;
+    return static_cast<int32_t>((i + static_cast<size_t>(salt) + static_cast<size_t>(step) * 13) %
+                                17) +
+           1;
   }
   template <class F>
   void each(F&& f) {
     for (size_t i = 0; i < count; ++i) {
-      if (dtype == DType::kInt32) f(i, ints[i]);
-      else f(i, floats[i]);
+      if (dtype == DType::kInt32)
+        f(i, ints[i]);
+      else
+        f(i, floats[i]);
     }
   }
   void fill(int64_t step, int factor) {
@@ -175,7 +186,10 @@ std::vector<Key> make_keys(const Options& options) {
 class Training {
  public:
   Training(KVStore& kv, const Events& events, const Options& options)
-      : kv_(kv), events_(events), options_(options), keys_(make_keys(options)),
+      : kv_(kv),
+        events_(events),
+        options_(options),
+        keys_(make_keys(options)),
         value_{"value", DType::kFloat32, 1000, 7, {}, std::vector<float>(1000)},
         order_(static_cast<unsigned>(options.get("seed", 1) * 1000 + kv.rank())) {}
 
@@ -215,8 +229,8 @@ class Training {
       if (left_out(key, step)) continue;
       key.fill(step, kv_.rank() + 1);
       const Tensor t = key.tensor();
-      works.push_back(kv_.pushpull(key.name, {&t, 1}, {&t, 1},
-                                   {.priority = static_cast<int>(order_() % 5)}));
+      works.push_back(
+          kv_.pushpull(key.name, {&t, 1}, {&t, 1}, {.priority = static_cast<int>(order_() % 5)}));
     }
     const int root = static_cast<int>(step % kv_.num_workers());
     value_.fill(step, kv_.rank() + 1);
@@ -234,7 +248,8 @@ class Training {
   void check(Key& key, int64_t step, int factor) {
     const size_t wrong = key.first_wrong(step, factor);
     if (wrong < key.count)
-      events_.say("wrong", {{"key", key.name}, {"step", step}, {"place", wrong}, {"of", key.count}});
+      events_.say("wrong",
+                  {{"key", key.name}, {"step", step}, {"place", wrong}, {"of", key.count}});
   }
 
   bool wait(std::vector<Work>& works, int64_t step) {
@@ -296,7 +311,8 @@ class Training {
   int closed(int code) {
     const double start = now();
     const auto result = kv_.close();
-    events_.say("closed", {{"took", now() - start}, {"said", result ? "" : result.error().message()}});
+    events_.say("closed",
+                {{"took", now() - start}, {"said", result ? "" : result.error().message()}});
     return code;
   }
 
@@ -315,11 +331,13 @@ int run(const Options& options) {
   if (!config) return events.say("create_failed", describe(config.error())), 2;
   auto settings = config->settings();
   if (!settings) return events.say("create_failed", describe(settings.error())), 2;
-  if (settings->rank >= 0) events.rank = settings->rank;
-  else if (auto starter = detect_starter(environment_variable)) events.rank = starter->rank.value_or(-1);
+  if (settings->rank >= 0)
+    events.rank = settings->rank;
+  else if (auto starter = detect_starter(environment_variable))
+    events.rank = starter->rank.value_or(-1);
   events.say("start");
   sleep_ms(options.get("delay_ms", 0));
-  if (options.get("late_rank", -1) == events.rank) sleep_ms(options.get("late_ms", 0));
+  if (options.get("late_rank", -1) == events.rank) events.wait_for_go();
   Registry registry(settings->module_path);
   const double start = now();
   auto identity = find_identity(environment_variable, registry, &*settings);
@@ -330,8 +348,13 @@ int run(const Options& options) {
     return store.error().restartable() ? kRestart : 1;
   }
   events.rank = (*store)->rank();
-  events.say("created", {{"took", now() - start}});
-  fork_children(options.get("children", 0));
+  const double took = now() - start;
+  if (options.get("children", 0) > 0) {
+    // Rank 0 tidies up the rendezvous meanwhile, which is nobody's connection any more.
+    sleep_ms(200);
+    fork_children(options.get("children", 0));
+  }
+  events.say("created", {{"took", took}});
   return Training(**store, events, options).run();
 }
 

@@ -43,9 +43,10 @@ int code_of(const std::vector<std::string>& items) {
 }
 
 TEST(ClusterState, PodsAndWhatTheyDo) {
-  const auto state = state_of({pod("a", 0, R"({"running":{}})"), ended("b", 1, 3, "t"),
-                               pod("c", 2, R"({"waiting":{"reason":"ContainerCreating"}})"),
-                               pod("d", 3, R"({"waiting":{"reason":"ErrImagePull","message":"m"}})")});
+  const auto state =
+      state_of({pod("a", 0, R"({"running":{}})"), ended("b", 1, 3, "t"),
+                pod("c", 2, R"({"waiting":{"reason":"ContainerCreating"}})"),
+                pod("d", 3, R"({"waiting":{"reason":"ErrImagePull","message":"m"}})")});
   ASSERT_EQ(state.workers.size(), 4u);
   EXPECT_FALSE(state.job.found);
   EXPECT_TRUE(state.workers[0].started && !state.workers[0].ended);
@@ -70,8 +71,9 @@ TEST(ClusterVerdict, ExitCodes) {
   EXPECT_EQ(code_of({job("Failed", "PodFailurePolicy"), ended("a", 0, 75, "1"),
                      ended("b", 1, 3, "0"), ended("c", 2, 143, "2")}),
             3);
-  EXPECT_EQ(code_of({job("Failed", "FailedIndexes"), ended("a", 0, 75, "2"), ended("b", 1, 137, "1")}),
-            137);
+  EXPECT_EQ(
+      code_of({job("Failed", "FailedIndexes"), ended("a", 0, 75, "2"), ended("b", 1, 137, "1")}),
+      137);
   EXPECT_EQ(code_of({job("Failed", "FailedIndexes"), ended("a", 0, 75, "2")}), 75);
   EXPECT_EQ(code_of({job("Failed", "Unknown")}), 1);
 }
@@ -83,8 +85,9 @@ TEST(ClusterVerdict, RemembersPodsThatAreGone) {
   verdict.observe(state_of({job("Failed", "PodFailurePolicy")}));
   EXPECT_TRUE(verdict.ended());
   EXPECT_EQ(verdict.exit_code(), 9);
-  EXPECT_EQ(verdict.report(),
-            "the job failed (PodFailurePolicy): why; rank 1 (pod a, node n1) ended with exit code 9");
+  EXPECT_EQ(
+      verdict.report(),
+      "the job failed (PodFailurePolicy): why; rank 1 (pod a, node n1) ended with exit code 9");
 }
 
 }  // namespace

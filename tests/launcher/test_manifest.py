@@ -236,3 +236,28 @@ def test_environment_of_the_file_is_checked(launcher, tmp_path):
 def test_what_is_not_utf8_is_refused(launcher):
     done = launcher.run("manifest", "--image", "a", "--", b"\xff".decode("utf-8", "surrogateescape"))
     assert done.returncode == 2 and "is not UTF-8" in done.err
+
+
+def run_in_pods(launcher, *flags, **options):
+    return launcher.run("run", "-c", KUBERNETES, "--engine", "kubernetes", *flags, "--", "python", "train.py", **options)
+
+
+def test_dry_run_prints_objects_and_hides_secrets(launcher):
+    done = run_in_pods(launcher, "--dry-run")
+    assert done.returncode == 0, done.err
+    objects = [document for document in yaml.safe_load_all(done.out) if document]
+    assert the("Secret", objects)["stringData"] == {"secret": "***", "redis-password": "***"}
+    # Each run has objects of its own.
+    name = the("Job", objects)["metadata"]["name"]
+    assert re.fullmatch("digits-[0-9a-f]{8}", name) and name not in run_in_pods(launcher, "--dry-run").out
+
+
+def test_without_kubectl(launcher):
+    done = run_in_pods(launcher, env={"PATH": "/nonexistent"})
+    assert done.returncode == 127
+    assert "kubectl" in done.err and "--engine kubernetes works through kubectl" in done.err
+
+
+def test_help_shows_how(launcher):
+    done = launcher.run("manifest", "--help")
+    assert done.returncode == 0 and "kubectl apply -f -" in done.out

@@ -26,8 +26,8 @@ _OURS = re.compile(r"^(PUSHPULL_(?!LIBRARY_DIR)|MXNET_|DMLC_|OMPI_|PMIX?_|SLURM_
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "checks(script, groups): runs a script's check_* functions in "
-                                       "groups of (backend, number of workers)")
+    config.addinivalue_line("markers", "checks(*scripts, groups): runs the scripts' check_* functions in "
+                                       "groups of (backend, number of workers[, environment])")
 
 
 def free_port():
@@ -230,32 +230,34 @@ def pytest_generate_tests(metafunc):
     marker = metafunc.definition.get_closest_marker("checks")
     if marker is None:
         return
-    script = marker.args[0]
+    scripts = marker.args
     groups = marker.kwargs["groups"]
-    names = re.findall(r"^def (check_\w+)", (SCRIPTS / script).read_text(), re.MULTILINE)
-    metafunc.parametrize(
-        "check", [(script, backend, size, name) for backend, size in groups for name in names],
-        ids=[f"{backend}-{size}-{name.removeprefix('check_')}" for backend, size in groups
-             for name in names],
-        indirect=True)
+    names = _names(scripts)
+    cases, ids = [], []
+    for backend, size, *environment in groups:
+        variables = tuple(sorted(environment[0].items())) if environment else ()
+        for name in names:
+            cases.append((scripts, backend, size, variables, name))
+            ids.append("-".join([backend, str(size), *(value for _, value in variables), name]))
+    metafunc.parametrize("check", cases, ids=ids, indirect=True)
 
 
 @pytest.fixture(scope="session")
 def check_results(session_starter):
-    """Runs a script in a group, once; gives the error of each check on each rank that has one."""
+    """Runs scripts in a group, once; gives the error of each check on each rank that has one."""
     known = {}
 
-    def results(script, backend, size):
-        if (script, backend, size) not in known:
-            known[script, backend, size] = _run_checks(session_starter, script, backend, size)
-        return known[script, backend, size]
+    def results(*group):
+        if group not in known:
+            known[group] = _run_checks(session_starter, *group)
+        return known[group]
 
     return results
 
 
-def _run_checks(starter, script, backend, size):
-    group = starter(size, script, "results-{rank}", backend=backend,
-                    env={"PUSHPULL_STALL_TIMEOUT": "60s"})
+def _run_checks(starter, scripts, backend, size, variables):
+    group = starter(size, "harness.py", "results-{rank}", *scripts, backend=backend,
+                    env={"PUSHPULL_STALL_TIMEOUT": "60s", **dict(variables)})
     outcomes = group.wait(timeout=240)
     ends = "\n".join(f"worker {i}: {outcome.text}" for i, outcome in enumerate(outcomes))
     errors = {}
@@ -275,19 +277,21 @@ def _run_checks(starter, script, backend, size):
 @pytest.fixture
 def check(request, check_results):
     """Passes when the check did on every rank."""
-    script, backend, size, name = request.param
+    scripts, backend, size, variables, name = request.param
     if backend == "mpi" and shutil.which("mpirun") is None:
         pytest.fail("mpirun is not installed")
 
     def passed():
-        errors, done, well, ends = check_results(script, backend, size)
+        errors, done, well, ends = check_results(scripts, backend, size, variables)
         assert not errors.get(name), "\n".join(errors[name])
         assert name in done, f"did not run on every rank: {ends}"
         # A group that ends badly after its last check is that check's business.
-        assert well or errors or name != list(_names(script))[-1], ends
+        assert well or errors or name != _names(scripts)[-1], ends
 
     return passed
 
 
-def _names(script):
-    return re.findall(r"^def (check_\w+)", (SCRIPTS / script).read_text(), re.MULTILINE)
+def _names(scripts):
+    """script.check of all checks, in the order in which they run."""
+    return [f"{script.removesuffix('.py')}.{name}" for script in scripts
+            for name in re.findall(r"^def check_(\w+)", (SCRIPTS / script).read_text(), re.MULTILINE)]

@@ -23,6 +23,16 @@ def test_a_script_that_asks_for_another_store(start):
         assert outcome.out.startswith("dist_sync_gloo [2.0, 2.0]"), outcome.text
 
 
+def test_what_public_examples_do(start):
+    """Module, Trainer with and without a store, a language model: equal parameters on all workers."""
+    group = start(2, "-m", "pushpull", "--as", "dist_sync,device", SCRIPTS / "like_public_examples.py")
+    first, second = group.succeed()
+    lines = first.out.splitlines()
+    assert [line.rsplit(" ", 1)[0] for line in lines] == [
+        "module", "trainer", "trainer", "trainer without a store", "language model"], first.text
+    assert lines[1] == lines[2] and first.out == second.out, second.text
+
+
 def test_a_script_for_horovod_and_byteps(start):
     group = start(2, "-m", "pushpull", "--as", "horovod,byteps", SCRIPTS / "written_for_horovod.py")
     for outcome in group.succeed():

@@ -76,6 +76,7 @@ class Client {
   void on(const Farewell&);
   void on(const CoordinatorHeartbeat&) {}
   void on(const Explanation&) {}
+  void on(const Hosts&) {}
   void on(const StandIn& stand_in);
 
   void beat();
@@ -111,8 +112,8 @@ class Client {
 
   std::deque<Step> steps_;  // begun
   std::vector<std::unique_ptr<LiveOp>> stand_ins_;
-  size_t ops_begun_ = 0;    // of the program, in its order
-  bool sleeping_ = false;   // late for the next step
+  size_t ops_begun_ = 0;   // of the program, in its order
+  bool sleeping_ = false;  // late for the next step
   bool slept_ = false;
   std::map<KindAndKey, uint64_t> made_;  // calls reserved or counted as made
   std::map<KindAndKey, Clock::time_point> last_make_;

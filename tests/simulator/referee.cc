@@ -67,8 +67,8 @@ void Referee::on_receive(int rank, const FromRank& message, Clock::time_point no
 }
 
 void Referee::on_announced(const KindAndKey& series, Call& c) {
-  const auto present = std::find_if(c.by_rank.begin(), c.by_rank.end(),
-                                    [](const auto& s) { return s.has_value(); });
+  const auto present =
+      std::find_if(c.by_rank.begin(), c.by_rank.end(), [](const auto& s) { return s.has_value(); });
   bool only_away_missing = true;
   for (int r = 0; r < scenario_.size; ++r)
     only_away_missing = only_away_missing && (c.by_rank[static_cast<size_t>(r)] || away_.count(r));

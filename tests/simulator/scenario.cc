@@ -100,7 +100,8 @@ void add_epoch(Random& random, Scenario& s) {
   Epoch epoch;
   epoch.join = static_cast<size_t>(random.between(1, static_cast<int64_t>(s.steps.size()) - 1));
   for (int r = 0; r < s.size; ++r)
-    epoch.has_data.push_back(static_cast<size_t>(random.between(0, static_cast<int64_t>(epoch.join))));
+    epoch.has_data.push_back(
+        static_cast<size_t>(random.between(0, static_cast<int64_t>(epoch.join))));
   s.steps.insert(s.steps.begin() + static_cast<ptrdiff_t>(epoch.join),
                  std::vector<Op>{{.kind = CallKind::kJoin, .key = {}, .signature = {}}});
   s.epoch = std::move(epoch);

@@ -1,6 +1,9 @@
 #include "core/identity.h"
 
-#include <map>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -9,42 +12,118 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-// "rank of size", or the error; `workers`: as a configuration file says, -1 where it does not.
-std::string identity(const Variables& variables, int workers = -1) {
-  Registry registry;
-  Settings settings;
-  settings.size = workers;
-  if (variables.contains("PUSHPULL_SIZE")) settings.size = std::stoi(variables.at("PUSHPULL_SIZE"));
-  if (variables.contains("PUSHPULL_RANK")) settings.rank = std::stoi(variables.at("PUSHPULL_RANK"));
-  const auto environment = [&](std::string_view name) -> std::optional<std::string> {
+Config::Environment environment(Variables variables) {
+  return [variables](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(std::string(name));
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
   };
-  const auto found = find_identity(environment, registry, &settings);
-  if (!found) return found.error().message();
-  return std::to_string(found->rank) + " of " + std::to_string(found->size);
 }
 
-TEST(Identity, AJobOfKubernetesTellsItsPodsTheRankOnly) {
-  EXPECT_EQ(identity({{"JOB_COMPLETION_INDEX", "2"}, {"PUSHPULL_SIZE", "4"}}), "2 of 4");
-  EXPECT_EQ(identity({{"JOB_COMPLETION_INDEX", "2"}}, 4), "2 of 4");
+Result<Identity> identity(const Variables& variables, Registry& registry) {
+  const auto config = Config::load({}, environment(variables));
+  if (!config) return fail(config.error());
+  auto settings = config->settings();
+  if (!settings) return fail(settings.error());
+  return find_identity(environment(variables), registry, &*settings);
+}
+
+std::string error_of(const Variables& variables) {
+  Registry registry;
+  const auto found = identity(variables, registry);
+  return found ? "no error" : found.error().message();
+}
+
+TEST(Identity, EveryStarterIsUnderstood) {
+  const std::vector<Variables> starters = {
+      {{"PUSHPULL_RANK", "2"}, {"PUSHPULL_SIZE", "4"}},
+      {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+      {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}},
+      {{"PMIX_RANK", "2"}, {"SLURM_NTASKS", "4"}},
+      {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}},
+      {{"JOB_COMPLETION_INDEX", "2"}, {"PUSHPULL_SIZE", "4"}},
+      {{"RANK", "2"}, {"WORLD_SIZE", "4"}},
+  };
+  for (const Variables& variables : starters) {
+    Registry registry;
+    const auto found = identity(variables, registry);
+    ASSERT_TRUE(found) << variables.begin()->first << ": " << found.error().message();
+    EXPECT_EQ(found->rank, 2);
+    EXPECT_EQ(found->size, 4);
+  }
 }
 
 TEST(Identity, AStarterMayStartAsManyAsConfigured) {
   const Variables slurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
-  EXPECT_EQ(identity(slurm), "1 of 2");
-  EXPECT_EQ(identity(slurm, 2), "1 of 2");
-  EXPECT_EQ(identity(slurm, 4),
+  Registry registry;
+  Settings settings;
+  settings.size = 2;  // as a configuration file says
+  const auto found = find_identity(environment(slurm), registry, &settings);
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->size, 2);
+  settings.size = 4;
+  const auto refused = find_identity(environment(slurm), registry, &settings);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message(),
             "the configuration says 4 workers, but Slurm (SLURM_PROCID) says 2; start as many as "
             "configured, or leave `workers` out");
 }
 
 TEST(Identity, WhatTheEnvironmentSaysWins) {
-  EXPECT_EQ(identity({{"PUSHPULL_RANK", "0"}, {"PUSHPULL_SIZE", "3"}, {"RANK", "7"},
-                      {"WORLD_SIZE", "8"}}),
-            "0 of 3");
-  EXPECT_EQ(identity({}), "0 of 1");
-  EXPECT_NE(identity({{"PUSHPULL_SIZE", "2"}}).find("set PUSHPULL_RANK"), std::string::npos);
+  Registry registry;
+  const auto found = identity({{"PUSHPULL_RANK", "0"}, {"PUSHPULL_SIZE", "3"}, {"RANK", "7"},
+                               {"WORLD_SIZE", "8"}}, registry);
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_EQ(found->size, 3);
+}
+
+TEST(Identity, HalfAnAnswerIsNoAnswer) {
+  EXPECT_NE(error_of({{"PUSHPULL_SIZE", "4"}}).find("nothing says which one this is"),
+            std::string::npos);
+  EXPECT_NE(error_of({{"PUSHPULL_RANK", "1"}}).find("nothing says of how many"), std::string::npos);
+  EXPECT_NE(error_of({{"JOB_COMPLETION_INDEX", "1"}}).find("nothing says of how many"),
+            std::string::npos);
+}
+
+TEST(Identity, OneOfManyNeverRunsAlone) {
+  const std::string error =
+      error_of({{"PUSHPULL_RANK", "0"}, {"PUSHPULL_SIZE", "1"}, {"SLURM_NTASKS", "3"}});
+  EXPECT_NE(error.find("would train alone"), std::string::npos) << error;
+  EXPECT_NE(error.find("SLURM_NTASKS=3"), std::string::npos) << error;
+}
+
+TEST(Identity, AutoNeedsAStoreAndASize) {
+  EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"}}).find("set PUSHPULL_SIZE"), std::string::npos);
+  EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"},
+                      {"PUSHPULL_SIZE", "2"},
+                      {"PUSHPULL_RENDEZVOUS", "tcp://a:1"}})
+                .find("a store that is there before the ranks are"),
+            std::string::npos);
+}
+
+TEST(Identity, AutoHandsOutEachRankOnce) {
+  char folder[] = "/tmp/pushpull-identity-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const Variables variables = {{"PUSHPULL_RANK", "auto"},
+                               {"PUSHPULL_SIZE", "8"},
+                               {"PUSHPULL_JOB", "drawn"},
+                               {"PUSHPULL_RENDEZVOUS", std::string("file://") + folder}};
+  for (int start = 0; start < 2; ++start) {  // the same job again
+    std::vector<int> ranks(8, -1);
+    {
+      std::vector<std::jthread> threads;
+      for (int& rank : ranks) {
+        threads.emplace_back([&variables, &rank] {
+          Registry registry;
+          const auto found = identity(variables, registry);
+          if (found) rank = found->rank;
+        });
+      }
+    }
+    EXPECT_EQ(std::set<int>(ranks.begin(), ranks.end()), (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7}));
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

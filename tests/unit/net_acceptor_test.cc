@@ -320,7 +320,6 @@ TEST(Acceptor, AForkedChildGivesThePortUp) {
   ASSERT_EQ(pipe(end), 0);
   const pid_t child = fork();
   if (child == 0) {
-    house->acceptor->after_fork_in_child();
     ::close(end[1]);
     char byte = 'r';
     (void)!write(ready[1], &byte, 1);

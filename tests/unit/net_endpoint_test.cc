@@ -148,6 +148,28 @@ TEST(Endpoint, ChoosesAmongRealInterfaces) {
   });
 }
 
+TEST(Endpoint, ChoosesTheFamily) {
+  in_network_namespace(kInterfaces, [] {
+    EXPECT_EQ(chosen("ipv6"), "fd00::7");
+    EXPECT_EQ(chosen("^ipv4"), "fd00::7");
+    EXPECT_EQ(chosen("eth1,ipv6"), "fd00::7");
+    EXPECT_EQ(chosen("eth1,ipv4", {"fd00::9", 1}), "10.1.0.7") << "though the other end has IPv6";
+    EXPECT_EQ(chosen("eth1,^ipv6"), "10.1.0.7");
+    EXPECT_EQ(chosen("ipv6,^ipv4"), "fd00::7");
+    EXPECT_NE(chosen("ipv4,ipv6").find("leaves no family"), std::string::npos);
+    EXPECT_NE(chosen("docker0,ipv6").find("no interface of host"), std::string::npos);
+    EXPECT_EQ(chosen("ipv4", {"192.0.2.5", 29500}), "10.1.0.7") << "still by the route";
+  });
+}
+
+TEST(Endpoint, TheSameBridgeOnEveryHostIsLeftOut) {
+  in_network_namespace(kInterfaces, [] {
+    EXPECT_EQ(chosen("^docker0", {"172.17.0.9", 29500}), "10.10.0.7")
+        << "although the route to such an address leads there";
+    EXPECT_EQ(chosen("^docker,^br-"), "10.10.0.7") << "by prefix";
+  });
+}
+
 TEST(Endpoint, FollowsTheRoute) {
   in_network_namespace(kInterfaces, [] {
     EXPECT_EQ(chosen("", {"10.1.0.99", 29500}), "10.1.0.7");

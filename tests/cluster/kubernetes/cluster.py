@@ -143,9 +143,10 @@ class Job:
         return wait_until(running, seconds, f"{count} pods of {self.name} run")
 
     def logs(self):
-        """-> all output of all pods that are still known, with times."""
-        return self.space.kubectl("logs", "-l", self.selector, "--tail=-1", "--max-log-requests=64", "--timestamps",
+        """-> all output of all pods that are still known, by time: [pod/NAME/worker] TIME TEXT."""
+        text = self.space.kubectl("logs", "-l", self.selector, "--tail=-1", "--max-log-requests=64", "--timestamps",
                                   "--prefix", check=False)
+        return "\n".join(sorted(text.splitlines(), key=lambda line: (line.split(" ", 2) + [""])[1]))
 
     def wait_for_log(self, text, seconds=60, count=1):
         return wait_until(lambda: self.logs().count(text) >= count, seconds, f"{text!r} in the logs")

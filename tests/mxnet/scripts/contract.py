@@ -9,7 +9,6 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import nn
 
-import harness
 import pushpull
 from harness import equal, raised, total
 
@@ -542,7 +541,3 @@ def check_numpy_arrays(kv):
     value = mx.np.full((4,), kv.rank)
     kv.broadcast("np", value, out=[value, outs[0].reshape(6)[0:4]])
     equal(value, 0)
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

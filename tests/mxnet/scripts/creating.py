@@ -4,7 +4,6 @@ import os
 
 import mxnet as mx
 
-import harness
 import pushpull
 from harness import raised
 
@@ -87,7 +86,3 @@ def check_names_that_mxnet_does_not_know(kv):
     # MXNet's own store: what happens without the name "dist". Ours is never silently replaced.
     assert mx.kv.create("local").type == "local"
     assert type(kv).__name__ == "dist_sync_pushpull"
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

@@ -2,7 +2,6 @@
 
 import mxnet as mx
 
-import harness
 from harness import equal
 
 SHAPE = (4, 4)
@@ -91,7 +90,3 @@ def check_a_custom_store(kv):
 
 def check_the_type(kv):
     assert fresh(kv).type == kv.type
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

@@ -1,9 +1,10 @@
-"""Runs the check_* functions of a script on every rank of a group, in order, and writes down the results.
+"""Runs the check_* functions of scripts on every rank of a group, in order, and writes down the results.
 
-The script is started as ``script.py RESULTS``, where {rank} in RESULTS stands for the rank. Each check gets
-the store. A check that fails ends its process, so that the other ranks do not wait for it.
+``harness.py RESULTS SCRIPT...``, where {rank} in RESULTS stands for the rank. Each check gets the
+store. A check that fails ends its process, so that the other ranks do not wait for it.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -14,13 +15,15 @@ import mxnet as mx
 import pushpull.mxnet  # noqa: F401
 
 
-def run(namespace, store=None):
-    kv = store or mx.kv.create("dist_sync_pushpull")
-    mx.random.seed(100 + kv.rank)
-    with open(sys.argv[1].format(rank=kv.rank), "w") as results:
-        for name, check in namespace.items():
-            if name.startswith("check_"):
-                _run_one(name, check, kv, results)
+def main(results, *scripts):
+    modules = [importlib.import_module(script.removesuffix(".py")) for script in scripts]
+    kv = mx.kv.create("dist_sync_pushpull")
+    with open(results.format(rank=kv.rank), "w") as file:
+        for module in modules:
+            mx.random.seed(100 + kv.rank)
+            for name, check in list(vars(module).items()):
+                if name.startswith("check_"):
+                    _run_one(f"{module.__name__}.{name.removeprefix('check_')}", check, kv, file)
 
 
 def _run_one(name, check, kv, results):
@@ -61,3 +64,7 @@ def _is_bfloat16(array):
 def total(kv):
     """The sum over all ranks of rank + 1."""
     return kv.num_workers * (kv.num_workers + 1) / 2
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -5,7 +5,6 @@ import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-import harness
 import pushpull.mxnet as pp
 from harness import equal, raised, total
 
@@ -162,7 +161,8 @@ def check_numpy_arrays(kv):
     assert isinstance(average, mx.np.ndarray)
     equal(average, total(kv) / kv.num_workers)
     together = pp.allgather(mine)
-    assert isinstance(together, mx.np.ndarray) and together.shape == (2 * kv.num_workers, 2)
+    assert isinstance(together, mx.np.ndarray)
+    equal(together, np.repeat(np.arange(1, kv.num_workers + 1), 2).reshape(-1, 1))
 
 
 # -- parameters -------------------------------------------------------------------------------------
@@ -400,6 +400,16 @@ def check_join_with_uneven_data(kv):
     assert trainer._optimizer.num_update == 10 + kv.num_workers - 1 + 2
 
 
+def check_join_without_any_data(kv):
+    net = initialized_net()
+    trainer = pp.DistributedTrainer(net.collect_params(), "sgd", check_every=1)
+    for epoch in range(2):
+        if kv.rank > 0 or epoch == 1:
+            step(net, trainer, *data(kv))
+        trainer.join()
+        assert_identical(net)
+
+
 def check_join_in_the_middle_of_an_accumulation(kv):
     net = initialized_net()
     trainer = pp.DistributedTrainer(net.collect_params(), "adam", accumulate=2)
@@ -454,7 +464,3 @@ def check_optimizer_in_module(kv):
     module.fit(batches, num_epoch=4, kvstore=None, optimizer=optimizer)
     pp.check_parameters(module.get_params()[0])
     assert dict(module.score(batches, "acc"))["accuracy"] > 0.8
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

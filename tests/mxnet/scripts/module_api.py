@@ -6,7 +6,6 @@ import tempfile
 import mxnet as mx
 import numpy as np
 
-import harness
 from harness import equal
 
 
@@ -109,7 +108,3 @@ def check_other_stores_as_before(kv):
     assert module._kvstore.type == "local"
     for name, value in module.get_params()[0].items():
         assert np.isfinite(value.asnumpy()).all(), name
-
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))

@@ -205,6 +205,57 @@ def check_saved_states(kv):
     assert_identical(kv, net)
 
 
+def check_learning_rate_schedule(kv):
+    net = dense_net(in_units=5)
+    schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.4)
+    trainer = train(kv, net, steps=6, options={"lr_scheduler": schedule, "learning_rate": 0.4})
+    assert trainer.learning_rate == 0.1
+    raised(UserWarning, trainer.set_learning_rate, 1.0)  # a schedule is in charge
+    assert_identical(kv, net)
+
+
+def check_hybridized_and_not(kv):
+    """All ways of running the network give the same parameters."""
+    results = []
+    for hybridize in (None, {}, {"static_alloc": True, "static_shape": True}):
+        net = dense_net(in_units=5)
+        if hybridize is not None:
+            net.hybridize(**hybridize)
+        mx.random.seed(3 + kv.rank)
+        train(kv, net)
+        assert_identical(kv, net)
+        results.append([p.data().asnumpy() for p in net.collect_params().values()])
+    for result in results[1:]:
+        for mine, theirs in zip(result, results[0]):
+            assert np.allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def check_estimator(kv):
+    from mxnet.gluon.contrib.estimator import estimator
+    net = dense_net(in_units=5)
+    net.initialize(mx.init.Uniform(0.5))
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=kv)
+    fitting = estimator.Estimator(net=net, loss=gluon.loss.L2Loss(), trainer=trainer, context=mx.cpu(),
+                                  train_metrics=mx.metric.MSE())
+    inputs, targets = data(kv, count=16)
+    batches = gluon.data.DataLoader(gluon.data.ArrayDataset(inputs, targets), batch_size=4)
+    fitting.fit(train_data=batches, epochs=2)
+    assert_identical(kv, net)
+
+
+def check_views_of_a_gradient(kv):
+    """A slice of a gradient is exchanged where it lies, the rest stays."""
+    weight = gluon.Parameter("sliced", shape=(6, 2), init=mx.init.One())
+    weight.initialize()
+    with autograd.record():
+        loss = (weight.data() * (kv.rank + 1)).sum()
+    loss.backward()
+    kv.pushpull("rows", weight.grad()[2:4])
+    sums = weight.grad().asnumpy()
+    assert (sums[2:4] == harness.total(kv)).all()
+    assert (sums[:2] == kv.rank + 1).all() and (sums[4:] == kv.rank + 1).all()
+
+
 def check_two_trainers_and_tied_parameters(kv):
     first = nn.Dense(5, in_units=5, prefix="tied_")
     second = nn.Dense(5, in_units=5, params=first.params)
@@ -277,8 +328,16 @@ def check_refusals(kv):
     with autograd.record():
         loss = embedding(words).sum()
     loss.backward()
-    assert "sparse gradients" in raised(ValueError, trainer.step, 1)
+    way_out = "are not exchanged: use dense ones (sparse_grad=False, no row_sparse parameters)"
+    assert raised(pushpull.UnsupportedError, trainer.step, 1) == (
+        f"parameter {embedding.weight.name} has sparse gradients, which {way_out}")
 
-
-if __name__ == "__main__":
-    harness.run(dict(globals()))
+    for store in (kv, "dist_sync_pushpull"):
+        sparse = gluon.Parameter("sparse", shape=(10, 3), stype="row_sparse", grad_stype="row_sparse")
+        sparse.initialize(mx.init.One())
+        trainer = gluon.Trainer([sparse], "sgd", kvstore=store)
+        assert raised(pushpull.UnsupportedError, trainer.step, 1) == (
+            f"parameter sparse has sparse gradients, which {way_out}")
+    # Other stores are none of our business.
+    trainer = gluon.Trainer(embedding.collect_params(), "sgd", kvstore="local")
+    trainer.step(1)

@@ -6,7 +6,7 @@ know: ``init()``, ``rank()``, ``DistributedTrainer`` and so on.
 """
 
 from pushpull._errors import CollectiveError, UnsupportedError
-from pushpull.mxnet import module
+from pushpull.mxnet import module, trainer
 from pushpull.mxnet.aliases import register_as
 from pushpull.mxnet.collectives import (allgather, allgather_object, allreduce, allreduce_, broadcast,
                                         broadcast_, broadcast_object, grouped_allgather,
@@ -28,3 +28,4 @@ __all__ = ["CollectiveError", "CollectiveStore", "Compression", "DistributedOpti
 
 register()
 module.install()
+trainer.install()

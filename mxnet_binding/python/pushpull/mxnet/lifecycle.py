@@ -137,7 +137,9 @@ def abort(reason):
 
 
 def describe(error):
-    text = str(error).strip().split("\n")[0]
+    lines = str(error).strip().split("\n")
+    # MXNet's errors begin with a trace of their own.
+    text = lines[-1 if lines[0].startswith("Traceback") else 0].strip()
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

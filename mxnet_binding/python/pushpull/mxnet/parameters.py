@@ -60,11 +60,17 @@ def broadcast_trainer(trainer, root_rank=0):
     """Gives all workers the parameters and the optimizer's states (momentum, number of updates, learning
     rate) of a Trainer of worker ``root_rank``: after it has loaded a checkpoint, for example. Waits."""
     broadcast_parameters(trainer._params, root_rank, prefix="trainer:")
-    updaters = trainer._updaters
-    mine = updaters[0].get_states(dump_optimizer=True) if group.rank() == root_rank else None
+    mine = None
+    if group.rank() == root_rank:
+        mine = trainer._updaters[0].get_states(dump_optimizer=True)
     states = collectives.broadcast_object(mine, root_rank, name="trainer")
-    if group.rank() == root_rank and len(updaters) == 1:
-        return
+    if group.rank() != root_rank:
+        set_trainer_states(trainer, states)
+
+
+def set_trainer_states(trainer, states):
+    """What Trainer.load_states does with the content of a file."""
+    updaters = trainer._updaters
     for updater in updaters:
         updater.set_states(states)
         updater.optimizer = updaters[0].optimizer

@@ -152,6 +152,8 @@ class CollectiveStore(KVStoreBase):
             while not reached(_SLICE_MS):
                 pass
 
+    _barrier = barrier  # the name in scripts for MXNet's own stores
+
     def join(self):
         """For a worker that has run out of data; gives the worker that joined last, when all have.
 

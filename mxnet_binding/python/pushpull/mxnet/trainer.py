@@ -1,15 +1,49 @@
-"""Gluon's Trainer, averaging over all workers."""
+"""Gluon's Trainer, averaging over all workers; and what MXNet's own says about sparse gradients."""
 
+import functools
 import logging
 
 from mxnet import gluon
+from mxnet.kvstore import KVStoreBase
 
 from pushpull import _capi, _errors
 from pushpull.mxnet import collectives, group, parameters
 from pushpull.mxnet.compression import Compression
 from pushpull.mxnet.optimizer import DistributedOptimizer
+from pushpull.mxnet.store import CollectiveStore
 
 _LOG = logging.getLogger("pushpull")
+
+
+def refuse_sparse(params):
+    for parameter in params:
+        if parameter._grad_stype != "default" or parameter._stype != "default":
+            raise _errors.make(
+                _capi.UNSUPPORTED, f"parameter {parameter.name} has sparse gradients, which are not "
+                "exchanged: use dense ones (sparse_grad=False, no row_sparse parameters)")
+
+
+def install():
+    """Lets every Trainer on a collective store refuse sparse gradients in these words; once."""
+    original = gluon.Trainer._init_kvstore
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def init_kvstore(self):
+        if (self._contains_sparse_weight or self._contains_sparse_grad) and _is_ours(
+                self._kvstore_params["kvstore"]):
+            refuse_sparse(self._params)
+        original(self)
+
+    gluon.Trainer._init_kvstore = init_kvstore
+
+
+def _is_ours(store):
+    if isinstance(store, str):
+        store = KVStoreBase.kv_registry.get(store.lower())
+        return isinstance(store, type) and issubclass(store, CollectiveStore)
+    return isinstance(store, CollectiveStore)
 
 
 class DistributedTrainer(gluon.Trainer):
@@ -34,7 +68,7 @@ class DistributedTrainer(gluon.Trainer):
         self._group_store = group.kvstore()
         super().__init__(params, optimizer, optimizer_params, kvstore=self._group_store,
                          update_on_kvstore=False)
-        self._refuse_sparse()
+        refuse_sparse(self._params)
         workers = self._group_store.num_workers
         if gradient_predivide_factor is None:
             gradient_predivide_factor = 1.0 if compression is Compression.none else float(workers)
@@ -53,13 +87,6 @@ class DistributedTrainer(gluon.Trainer):
             for parameter in self._params:
                 if parameter.grad_req == "write":
                     parameter.grad_req = "add"
-
-    def _refuse_sparse(self):
-        for parameter in self._params:
-            if parameter._grad_stype != "default" or parameter._stype != "default":
-                raise _errors.make(
-                    _capi.UNSUPPORTED, f"parameter {parameter.name} has sparse gradients, which are not "
-                    "exchanged: use dense ones (sparse_grad=False, no row_sparse parameters)")
 
     def step(self, batch_size, ignore_stale_grad=False):
         """Averages and updates. ``batch_size``: of this worker. With ``accumulate=n`` every n-th call does,
@@ -104,6 +131,17 @@ class DistributedTrainer(gluon.Trainer):
             for wire, grad in zip(wires, grads):
                 self._compression.decompress(wire, grad)
 
+    # Trainer's own would broadcast the parameters before, and hang where one worker calls them alone.
+    def save_states(self, fname):
+        """Writes the optimizer's states to a file; one worker may do it alone."""
+        with open(fname, "wb") as states:
+            states.write(self._updaters[0].get_states(dump_optimizer=True))
+
+    def load_states(self, fname):
+        """Reads what save_states() wrote. Where one worker does it alone, broadcast_trainer() from it after."""
+        with open(fname, "rb") as states:
+            parameters.set_trainer_states(self, states.read())
+
     def join(self):
         """For a worker that has run out of data: takes part in the steps of the others with zeros until all
         have joined, then gives all workers the parameters and optimizer states of the one that joined
@@ -112,6 +150,7 @@ class DistributedTrainer(gluon.Trainer):
         if self._passes:
             self._finish_step()
         last = self._group_store.join()
+        self._order_checked = True  # by those that had data; a worker without any must not come late
         parameters.broadcast_trainer(self, last)
         self._updates = collectives.broadcast_object(self._updates, last, name="updates")
         return last
