@@ -63,7 +63,7 @@ class Backend {
 // Neither the function nor create() throws.
 
 // Changes with every change of the classes that cross the border.
-inline constexpr char kModuleAbi[] = "pushpull-module-3";
+inline constexpr char kModuleAbi[] = "pushpull-module-4";
 
 struct BackendModule {
   const char* abi;                                   // kModuleAbi as the module was compiled

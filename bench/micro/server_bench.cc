@@ -50,7 +50,7 @@ class Job {
     options.size = size;
     options.heartbeat_timeout = std::chrono::hours(1);
     io_ = std::make_unique<IoThread>("bench-io");
-    server_ = std::make_unique<ControlServer>(options, *io_, make_stderr_logger(LogLevel::kError, "bench"));
+    server_ = std::make_unique<ControlServer>(options, "", *io_, make_stderr_logger(LogLevel::kError, "bench"));
     link_ = server_->local_link();
     link_->start({[this](const ToRank& message) {
                     if (const auto* batch = std::get_if<Batch>(&message))
@@ -64,7 +64,7 @@ class Job {
       clients_.push_back({std::move(pair->first), {}, 0, 0, false});
       Hello hello;
       hello.rank = r;
-      hello.detail = encode_member(member(r));
+      hello.detail = encode_joining({member(r), ""});
       server_->accepted(hello, std::move(pair->second));
     }
     std::string connected, definitions;
