@@ -13,9 +13,6 @@
 namespace pushpull {
 namespace {
 
-// What core takes by itself where it fits; nobody chooses it.
-bool is_internal(std::string_view name) { return name == "shm" || name == "hierarchical"; }
-
 // What is shipped needs this to be built.
 std::string_view package_of(std::string_view backend) {
   if (backend == "gloo") return "libgloo-dev";
@@ -24,7 +21,6 @@ std::string_view package_of(std::string_view backend) {
 
 Error unknown_backend(const std::string& name, const Registry& registry) {
   std::vector<std::string> known = registry.backend_names();
-  std::erase_if(known, is_internal);
   if (std::find(known.begin(), known.end(), "gloo") != known.end()) known.emplace_back("gloo-redis");
   std::sort(known.begin(), known.end());
   const std::string near = nearest_name(name, known);
@@ -35,7 +31,7 @@ Error unknown_backend(const std::string& name, const Registry& registry) {
 
 Result<Backend*> chosen_backend(const std::string& name, Registry& registry) {
   const std::string module = name == "gloo-redis" ? "gloo" : name;
-  if (is_internal(module)) return fail(unknown_backend(name, registry));
+  if (is_internal_backend(module)) return fail(unknown_backend(name, registry));
   auto backend = registry.backend(module);
   if (backend || backend.error().code() != ErrorCode::kInvalidArgument) return backend;
   if (package_of(module).empty()) return fail(unknown_backend(name, registry));

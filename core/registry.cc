@@ -174,9 +174,13 @@ std::vector<std::string> Registry::names(std::string_view kind) const {
   return {found.begin(), found.end()};
 }
 
+bool is_internal_backend(std::string_view name) { return name == "shm" || name == "hierarchical"; }
+
 std::vector<std::string> Registry::backend_names() const {
   const std::scoped_lock lock(mutex_);
-  return names("backend");
+  std::vector<std::string> found = names("backend");
+  std::erase_if(found, is_internal_backend);
+  return found;
 }
 
 std::vector<std::string> Registry::store_names() const {

@@ -18,6 +18,9 @@
 
 namespace pushpull {
 
+// Backends that core takes by itself where they fit, under the chosen one.
+bool is_internal_backend(std::string_view name);
+
 class Registry {
  public:
   // `search_path`: further directories, colon-separated.
@@ -31,7 +34,7 @@ class Registry {
   [[nodiscard]] Result<Backend*> backend(std::string_view name);
   [[nodiscard]] Result<StoreFactory*> store(std::string_view name);
 
-  // Names whose module file exists or that were added, sorted.
+  // Names whose module file exists or that were added, sorted; of backends those that one can choose.
   std::vector<std::string> backend_names() const;
   std::vector<std::string> store_names() const;
 

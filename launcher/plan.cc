@@ -202,7 +202,6 @@ class Planner {
       known.emplace_back(shipped.substr(start, end - start));
       start = end + 1;
     }
-    known.erase(std::remove(known.begin(), known.end(), "shm"), known.end());  // under the others
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
     if (std::find(known.begin(), known.end(), plan_.backend) != known.end()) return {};

@@ -56,14 +56,15 @@ TEST(Identity, EveryStarterIsUnderstood) {
 TEST(Identity, AStarterMayStartAsManyAsConfigured) {
   const Variables slurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
   Registry registry;
-  Settings settings;
-  settings.size = 2;  // as a configuration file says
-  const auto found = find_identity(environment(slurm), registry, &settings);
+  Settings two;
+  two.size = 2;  // as a configuration file says
+  const auto found = find_identity(environment(slurm), registry, &two);
   ASSERT_TRUE(found) << found.error().message();
   EXPECT_EQ(found->rank, 1);
   EXPECT_EQ(found->size, 2);
-  settings.size = 4;
-  const auto refused = find_identity(environment(slurm), registry, &settings);
+  Settings four;
+  four.size = 4;
+  const auto refused = find_identity(environment(slurm), registry, &four);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message(),
             "the configuration says 4 workers, but Slurm (SLURM_PROCID) says 2; start as many as "
