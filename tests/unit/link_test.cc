@@ -63,7 +63,7 @@ TEST_F(Link, ACoordinatorThatIsHeardThroughTheMailboxLives) {
   auto lost = lost_.get_future();
   for (int i = 0; i < 300; ++i) {
     ASSERT_FALSE(writer.write(frame).wake);
-    ASSERT_TRUE(link_->poll());
+    (void)link_->poll();
     std::this_thread::sleep_for(5ms);
   }
   EXPECT_EQ(messages_, 300);

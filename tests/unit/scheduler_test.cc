@@ -159,6 +159,7 @@ TEST_F(SchedulerTest, ABatchKeepsItsScalesWhenItsFirstCallHasEnded) {
   put_batch({"a", "b", "c"}, 16);
   link_.drain();
   for (Work& work : works) ASSERT_TRUE(work.wait(deadline_in(10s)));
+  scheduler_.reset();  // the batch itself has ended too
   EXPECT_EQ(seen, std::vector<Reduce>(3, reduce));
   for (void* taken : taken_) std::free(taken);
 }
