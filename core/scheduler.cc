@@ -456,6 +456,13 @@ void Scheduler::leave() {
 }
 
 void Scheduler::report_progress() {
+  bool unseen = false;
+  {
+    std::lock_guard lock(mutex_);
+    unseen = watching_ && busy_;
+  }
+  // Who runs a batch does not look, and what would end the batch may have come.
+  if (unseen) link_.drain();
   {
     std::lock_guard lock(mutex_);
     if (failure_ || reported_ == finished_) return;

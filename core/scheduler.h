@@ -91,7 +91,8 @@ class Scheduler {
 
   // Waits for this rank's calls, says goodbye and waits for the answer; each at most the leave timeout.
   void leave();
-  // Sends what has not been reported yet; from the loop's timer.
+  // Sends what has not been reported yet, and looks at the link where its watcher runs a batch; from
+  // the loop's timer.
   void report_progress();
 
   std::string dump() const;

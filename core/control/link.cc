@@ -35,8 +35,8 @@ struct SocketLinkState {
   std::atomic<bool> shared = false;
   std::atomic<bool> retrying = false;
 
+  std::atomic<Clock::time_point> heard = Clock::now();  // either way
   // Only on the loop's thread.
-  Clock::time_point heard = Clock::now();
   Clock::time_point last_check = Clock::now();
 
   void deliver(const ToRank& message) {
@@ -54,13 +54,14 @@ struct SocketLinkState {
 
   // Whatever comes over the connection came after what is in the mailbox.
   Result<size_t> hear(std::string_view bytes) {
-    heard = Clock::now();
     if (shared.load(std::memory_order_acquire))
       if (auto drained = reader->drain(); !drained) return pushpull::fail(drained.error());
     return take(bytes);
   }
 
   Result<size_t> take(std::string_view bytes) {
+    // Who polls takes the coordinator's heartbeats out of the mailbox too.
+    heard = Clock::now();
     size_t used = 0;
     while (used < bytes.size()) {
       auto decoded = decode_to_rank(bytes.substr(used));
@@ -99,7 +100,7 @@ struct SocketLinkState {
     // A process that was stopped for a while must not blame the coordinator for its own silence.
     if (now - last_check > limit) heard = now;
     last_check = now;
-    if (now - heard > limit) {
+    if (now - heard.load() > limit) {
       fail(fmt::format("nothing was heard from it for {:.0f} s",
                        std::chrono::duration<double>(limit).count()));
       return;

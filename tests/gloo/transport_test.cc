@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "backends/gloo/gloo_point_to_point.h"
 #include "tests/gloo/gloo_ranks.h"
@@ -350,6 +351,28 @@ TEST(Transport, AbortWakesAllThatWait) {
   wires[0]->abort(Error(ErrorCode::kAborted, "not this one"));
   waiters.clear();
   EXPECT_EQ(woken, 4);
+}
+
+// What a peer sends after an abort is a consequence of it as often as not.
+TEST(Transport, AnAbortIsTheReasonWhateverComesAfterIt) {
+  HalfWire half;
+  Bytes in(10, 'a');
+  ASSERT_TRUE(recv(*half.wire, 1, 0, in));
+  // Between the wire's look at the abort and its look at the peer.
+  bool first = true;
+  const auto between = [&] {
+    if (std::exchange(first, false)) {
+      half.wire->abort(Error(ErrorCode::kAborted, "enough"));
+      Header header;
+      header.length = 11;
+      half.write(&header, sizeof header);
+    }
+    return false;
+  };
+  const auto got = half.wire->wait(between, deadline_in(10s));
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().message(), "enough");
+  EXPECT_EQ(half.failure().message(), "enough");
 }
 
 TEST(Transport, WhoeverWaitsReceivesForAll) {

@@ -225,20 +225,20 @@ Result<void> Wire::usable() {
 }
 
 Result<void> Wire::broken(Error error) {
-  if (!failure_) {
-    // A peer that closed before is more likely the cause than one that fails now.
-    const bool lost = error.code() == ErrorCode::kPeerLost && closed_peer_ >= 0;
-    const int culprit = lost ? closed_peer_ : error.rank();
-    const std::string what = culprit == error.rank() ? error.message() : kItClosed;
-    failure_ = Error(error.code(),
-                     error.code() == ErrorCode::kPeerLost
-                         ? fmt::format("{} was lost: {}", name(culprit), what)
-                         : fmt::format("this rank and {} disagree: {}", name(culprit), what));
-    failure_->at_rank(culprit, peers_[static_cast<size_t>(culprit)].host);
-    for (auto& connection : connections_)
-      if (connection != nullptr) connection->clear();
-    wake();
-  }
+  // An abort came first, and what this is about may be a consequence of it.
+  if (auto ok = usable(); !ok) return ok;
+  // A peer that closed before is more likely the cause than one that fails now.
+  const bool lost = error.code() == ErrorCode::kPeerLost && closed_peer_ >= 0;
+  const int culprit = lost ? closed_peer_ : error.rank();
+  const std::string what = culprit == error.rank() ? error.message() : kItClosed;
+  failure_ = Error(error.code(),
+                   error.code() == ErrorCode::kPeerLost
+                       ? fmt::format("{} was lost: {}", name(culprit), what)
+                       : fmt::format("this rank and {} disagree: {}", name(culprit), what));
+  failure_->at_rank(culprit, peers_[static_cast<size_t>(culprit)].host);
+  for (auto& connection : connections_)
+    if (connection != nullptr) connection->clear();
+  wake();
   return fail(*failure_);
 }
 
