@@ -45,7 +45,7 @@ constexpr auto kDrive = std::chrono::microseconds(60);
 // Longer than one look takes unless something else wants the processor, which others need more.
 constexpr auto kPreempted = std::chrono::microseconds(20);
 // After a vain look that many waits, doubled each time, only sleep.
-constexpr int kMaxSkipped = 64;
+constexpr int kMaxSkipped = 15;
 constexpr auto kLinger = std::chrono::microseconds(200);
 // While a batch of more than this runs, the loop's thread answers those who wake it.
 constexpr size_t kWatchedBytes = 64u << 10;
