@@ -55,8 +55,9 @@ class LabLauncher(Launcher):
 
 @pytest.fixture(scope="module")
 def lab():
-    if os.geteuid() != 0:
-        pytest.skip("a lab makes network namespaces, which needs root")
+    reason = labhosts.why_not()
+    if reason:
+        pytest.skip(reason)
     with labhosts.Lab(4, "1gbit") as made:
         yield made
 

@@ -10,13 +10,13 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-from labhosts import Lab  # noqa: E402  (bench/ is no package)
+from labhosts import Lab, why_not  # noqa: E402  (bench/ is no package)
 
 BUILD = pathlib.Path(os.environ.get("PUSHPULL_BUILD", ROOT / "build" / "release"))
 RANK = str(BUILD / "bin" / "hosts_rank")
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0, reason="hosts are network namespaces: run pytest as root to test them")
+NO_LAB = why_not()
+pytestmark = pytest.mark.skipif(NO_LAB is not None, reason=str(NO_LAB))
 
 
 # Files and shared memory of no more than 512 bytes.
