@@ -40,6 +40,7 @@
 #include "backends/gloo/gloo_context.h"
 #include "backends/gloo/gloo_point_to_point.h"
 #include "tests/support/loopback.h"
+#include "tests/support/process.h"
 
 namespace {
 
@@ -320,9 +321,9 @@ int main(int argc, char** argv) {
   testing::LoopbackNetwork network(options.ranks);
   for (size_t i = 0; i < options.variants.size(); ++i)
     if (auto ok = network.prepare(static_cast<int>(i)); !ok) die(ok.error().message());
-  std::string folder =
-      (std::filesystem::temp_directory_path() / "exchange_compare_XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr) die("no temporary folder");
+  const testing::TemporaryDirectory temporary;
+  const std::string& folder = temporary.path();
+  if (folder.empty()) die("no temporary folder");
   for (size_t i = 0; i < options.variants.size(); ++i)
     std::filesystem::create_directory(folder + "/" + std::to_string(i));
   std::vector<pid_t> children;
@@ -341,6 +342,5 @@ int main(int argc, char** argv) {
     ::waitpid(child, &status, 0);
     failed |= status;
   }
-  std::filesystem::remove_all(folder);
   return failed == 0 ? 0 : 1;
 }

@@ -14,7 +14,7 @@ import labhosts
 from labhosts import Lab, LabError
 
 NO_LAB = labhosts.why_not()
-needs_root = pytest.mark.skipif(NO_LAB is not None, reason=str(NO_LAB))
+needs_lab = pytest.mark.skipif(NO_LAB is not None, reason=str(NO_LAB))
 BENCH = os.path.dirname(os.path.abspath(labhosts.__file__))
 
 
@@ -72,7 +72,7 @@ def test_without_root_it_says_what_to_do():
 # -- hosts ----------------------------------------------------------------------------------------
 
 
-@needs_root
+@needs_lab
 def test_each_host_is_its_own(lab):
     assert [output(lab, i, "hostname") for i in range(3)] == ["host0", "host1", "host2"]
     assert output(lab, "head", "hostname") == "head"
@@ -83,7 +83,7 @@ def test_each_host_is_its_own(lab):
     assert not os.path.exists("/dev/shm/note")
 
 
-@needs_root
+@needs_lab
 @pytest.mark.parametrize("target", ["host1", "10.77.0.2", "fd77::2"])
 def test_hosts_reach_each_other(lab, target):
     serve = ("import socket; s = socket.create_server(('::', 0), family=socket.AF_INET6, "
@@ -96,7 +96,7 @@ def test_hosts_reach_each_other(lab, target):
         assert output(lab, 2, sys.executable, "-c", ask, target, port) == "hello from host1"
 
 
-@needs_root
+@needs_lab
 def test_exec_is_the_command_itself(lab):
     with lab.popen(0, ["sh", "-c", "echo $$; exec sleep 60"], stdout=subprocess.PIPE,
                    text=True) as process:
@@ -108,14 +108,14 @@ def test_exec_is_the_command_itself(lab):
     assert lab.run(0, ["/etc/hosts"], check=False, stderr=subprocess.DEVNULL).returncode == 126
 
 
-@needs_root
+@needs_lab
 def test_working_directory_and_environment_are_kept(lab, tmp_path):
     done = lab.run(0, ["sh", "-c", "pwd; echo $COLOUR; echo $LAB_NAME"], cwd=tmp_path, text=True,
                    env={**os.environ, "COLOUR": "two words"}, capture_output=True, check=True)
     assert done.stdout.splitlines() == [str(tmp_path), "two words", lab.name]
 
 
-@needs_root
+@needs_lab
 def test_rsh_takes_what_ssh_takes(lab):
     environment = {**os.environ, "LAB_NAME": lab.name}
     done = lab_command("rsh", "-x", "-o", "BatchMode=yes", "root@host2", "hostname;", "echo 'a  b'",
@@ -124,7 +124,7 @@ def test_rsh_takes_what_ssh_takes(lab):
     assert lab_command("rsh", "10.77.0.1", "exit 5", env=environment).returncode == 5
 
 
-@needs_root
+@needs_lab
 def test_open_mpi_starts_processes_by_rsh(lab):
     mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", *lab.mpirun_arguments(slots=2),
               "-np", "6", "hostname"]
@@ -132,7 +132,7 @@ def test_open_mpi_starts_processes_by_rsh(lab):
     assert sorted(names) == ["host0", "host0", "host1", "host1", "host2", "host2"]
 
 
-@needs_root
+@needs_lab
 def test_a_lab_is_found_from_its_own_hosts(lab):
     described = json.loads(output(lab, 0, sys.executable, labhosts.COMMAND, "info", "--json"))
     assert described == lab.info()
@@ -140,7 +140,7 @@ def test_a_lab_is_found_from_its_own_hosts(lab):
     assert output(lab, 0, sys.executable, labhosts.COMMAND, "exec", "1", "hostname") == "host1"
 
 
-@needs_root
+@needs_lab
 def test_clocks_differ_where_asked():
     read = [sys.executable, "-c", "import time; print(time.monotonic())"]
     with Lab(2, "none", clock_step=5000) as lab:
@@ -149,7 +149,7 @@ def test_clocks_differ_where_asked():
     assert [round(seconds, -3) for seconds in ahead] == [5000, 10000]
 
 
-@needs_root
+@needs_lab
 @pytest.mark.parametrize("arguments, sentence", [
     (["exec", "9", "true"], "has no host '9': it has head and host0 to host2"),
     (["exec", "0"], "no command was given"),
@@ -163,7 +163,7 @@ def test_mistakes_are_explained(lab, arguments, sentence):
     assert "Traceback" not in done.stderr
 
 
-@needs_root
+@needs_lab
 def test_unknown_labs_and_sizes_are_explained():
     assert "no lab named 'nowhere' is up" in lab_command("info", "--name", "nowhere").stderr
     assert "a lab has 1 to 200 hosts, not 0" in lab_command("up", 0, "1gbit").stderr
@@ -172,7 +172,7 @@ def test_unknown_labs_and_sizes_are_explained():
 # -- several labs ---------------------------------------------------------------------------------
 
 
-@needs_root
+@needs_lab
 def test_labs_side_by_side_do_not_meet():
     interfaces = sorted(os.listdir("/sys/class/net"))
     with Lab(2, "none") as first, Lab(2, "none") as second:
@@ -191,7 +191,7 @@ def test_labs_side_by_side_do_not_meet():
         assert {first.name, second.name} <= set(labhosts.names())
 
 
-@needs_root
+@needs_lab
 def test_a_name_is_given_once(lab):
     done = lab_command("up", 1, "none", "--name", lab.name)
     assert done.returncode == 1
@@ -221,7 +221,7 @@ def iperf3(lab, seconds=2):
     return report["end"]["sum_received"]["bits_per_second"], idle / total
 
 
-@needs_root
+@needs_lab
 @pytest.mark.parametrize("rate", ["100mbit", "1gbit", "10gbit"])
 def test_links_are_shaped(rate):
     wanted = lab_guardian.parse_rate(rate)

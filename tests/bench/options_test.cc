@@ -129,8 +129,8 @@ TEST(BenchOptions, WorkersGetTheSameFlags) {
   flags.add_to(app);
   app.parse(std::vector<std::string>(given.rbegin(), given.rend()));
   auto expected = given;
-  expected[15] = "/work/out.json";
-  EXPECT_EQ(flags.words("/work"), expected);
+  expected[15] = "folder/out.json";
+  EXPECT_EQ(flags.words("folder"), expected);
 }
 
 }  // namespace

@@ -73,6 +73,6 @@ def launcher(lab):
 def slurm(lab, tmp_path_factory):
     missing = slurm_cluster.missing_programs()
     if missing:
-        pytest.skip(f"needs Debian packages {' '.join(missing)} (make test-cluster installs them)")
+        pytest.fail(f"needs Debian packages {' '.join(missing)} (make test-cluster installs them)")
     with slurm_cluster.SlurmCluster(lab, tmp_path_factory.mktemp("slurm") / "cluster") as cluster:
         yield cluster

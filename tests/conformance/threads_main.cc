@@ -86,9 +86,8 @@ class HostGroups : public ThreadGroups {
   }
 
   std::string immortal() const override {
-    return "ranks that are not connected with a lost one hear of it from the coordinator, which "
-           "has "
-           "no part here; see tests/hierarchical and tests/faults";
+    return "ranks that are not connected with a lost one hear of it from the coordinator, which has no "
+           "part here; tests/hierarchical and tests/faults lose them";
   }
 
  private:

@@ -36,7 +36,7 @@ class MpiGroups : public Groups {
     return settings_.exchange == "ring" ? Rounding16::kEachAddition : Rounding16::kOnce;
   }
   std::string immortal() const override {
-    return "MPI does not tell when a peer has closed; the control plane does";
+    return "MPI does not tell when a peer has closed; the control plane does, see mpi_death and tests/faults";
   }
 
  private:
