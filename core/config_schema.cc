@@ -76,7 +76,7 @@ const std::vector<ConfigKey>& config_schema() {
        "Further arguments for mpirun, srun or sbatch, quoted as in a shell."},
       {"launch.restarts", "PUSHPULL_RESTARTS", "--restarts", kInt, "0", "0..1000000",
        "How often the job is started again when a worker asks for it by exit code 75 or is "
-       "lost."},
+       "lost; in pods 6 times unless this is set."},
       {"launch.timeout", "PUSHPULL_JOB_TIMEOUT", "--timeout", kDuration, "0", "",
        "The job is ended after this long; 0: never."},
       {"launch.grace", "PUSHPULL_GRACE", "--grace", kDuration, "5s", "",
@@ -110,8 +110,6 @@ const std::vector<ConfigKey>& config_schema() {
       {"kubernetes.annotations", "", "", kStringMap, "", "", "Annotations for the workers' pods."},
       {"kubernetes.service_account", "", "", kString, "", "", "Service account of the pods."},
       {"kubernetes.user", "", "", kInt, "1000", "1..2147483647", "Number of the user in the pods."},
-      {"kubernetes.restarts", "", "", kInt, "6", "0..1000",
-       "How often the whole group may be started again after a lost worker."},
       {"kubernetes.checkpoint", "", "", kString, "", "",
        "Where the script keeps its checkpoints: pvc://claim/folder, nfs://server/path or "
        "hostpath:///path is mounted at /checkpoint; another URL is only passed on, in "

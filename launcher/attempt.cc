@@ -43,12 +43,13 @@ Result<std::string> hostfile(const Config& config) {
 }
 
 // Towards the first other host that is named, where one is.
-Result<std::string> own_address(const Config& config, const OwnNames& own) {
+Result<std::string> own_address(const Config& config, const std::string& hostfile,
+                                const OwnNames& own) {
   Endpoint toward;
-  const auto hosts = parse_hosts(config.text("launch.hosts"), "", own);
-  for (const HostSlots& host : hosts ? *hosts : std::vector<HostSlots>()) {
-    if (toward.host.empty() && !is_own(host.name, own)) toward.host = host.name;
-  }
+  // What is wrong with the hosts, the plan says.
+  const auto hosts = configured_hosts(config, hostfile, own).value_or(std::vector<HostSlots>());
+  if (const auto other = first_other_host(hosts, own); other != hosts.end())
+    toward.host = other->name;
   return choose_address(config.text("interface"), toward, deadline_in(std::chrono::seconds(10)));
 }
 
@@ -59,7 +60,7 @@ Result<Surroundings> look_around(const Config& config, const ReservedPort& rende
   auto content = hostfile(config);
   if (!content) return fail(content.error());
   around.hostfile = std::move(*content);
-  auto address = own_address(config, around.own_names);
+  auto address = own_address(config, around.hostfile, around.own_names);
   if (address) around.address = std::move(*address);
   if (!address) around.address_error = address.error().message();
   around.backends = Registry(config.text("backend_path")).backend_names();

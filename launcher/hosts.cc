@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "core/config.h"
 #include "core/net/endpoint.h"
 #include "core/text.h"
 
@@ -136,6 +135,26 @@ Result<std::vector<HostSlots>> parse_hostfile(std::string_view content, const st
   }
   if (hosts.empty()) return invalid(file, "the hostfile lists no host");
   return hosts;
+}
+
+Result<std::vector<HostSlots>> configured_hosts(const Config& config, std::string_view hostfile,
+                                                const OwnNames& own) {
+  const ConfigValue& hosts = config.value("launch.hosts");
+  const ConfigValue& file = config.value("launch.hostfile");
+  if (!hosts.text.empty() && !file.text.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("hosts ({}) and a hostfile ({}) exclude each other", hosts.origin,
+                            file.origin));
+  }
+  if (!hosts.text.empty()) return parse_hosts(hosts.text, hosts.origin, own);
+  if (!file.text.empty()) return parse_hostfile(hostfile, file.text, own);
+  return std::vector<HostSlots>();
+}
+
+std::vector<HostSlots>::const_iterator first_other_host(const std::vector<HostSlots>& hosts,
+                                                        const OwnNames& own) {
+  return std::find_if(hosts.begin(), hosts.end(),
+                      [&](const HostSlots& host) { return !is_own(host.name, own); });
 }
 
 int slots_of(const std::vector<HostSlots>& hosts) {

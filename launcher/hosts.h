@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config.h"
 #include "core/error.h"
 
 namespace pushpull::launcher {
@@ -31,10 +32,19 @@ using OwnNames = std::vector<std::string>;
                                                             const std::string& file,
                                                             const OwnNames& own);
 
+// Those of launch.hosts, or of launch.hostfile, whose content is given; none where neither is set.
+[[nodiscard]] Result<std::vector<HostSlots>> configured_hosts(const Config& config,
+                                                              std::string_view hostfile,
+                                                              const OwnNames& own);
+
 int slots_of(const std::vector<HostSlots>& hosts);
 
 // Whether the name means the host this runs on.
 bool is_own(std::string_view name, const OwnNames& own);
+
+// The first that is not the host this runs on, or the end.
+std::vector<HostSlots>::const_iterator first_other_host(const std::vector<HostSlots>& hosts,
+                                                        const OwnNames& own);
 
 // The first hosts in their order that take `workers` workers, the last perhaps fewer than it could.
 std::vector<HostSlots> place(const std::vector<HostSlots>& hosts, int workers);

@@ -59,7 +59,7 @@ class Planner {
     if (!further) {
       return fail(further.error().with_context(config_.value("launch.starter_args").origin));
     }
-    if (plan_.engine == "slurm" && !in_allocation()) {
+    if (is_script()) {
       const ScriptRequest request{around_.folder, around_.working_folder, config_file, workers_};
       plan_.script = sbatch_script(config_, request, *further, command);
       return std::move(plan_);
@@ -77,29 +77,17 @@ class Planner {
  private:
   bool in_allocation() const { return !base_.get("SLURM_JOB_ID").value_or("").empty(); }
 
-  std::string origin(std::string_view path) const { return config_.value(path).origin; }
+  // For a job that Slurm starts later, from somewhere else.
+  bool is_script() const { return plan_.engine == "slurm" && !in_allocation(); }
 
-  Result<void> read_hosts() {
-    const std::string hosts = config_.text("launch.hosts");
-    const std::string file = config_.text("launch.hostfile");
-    if (!hosts.empty() && !file.empty()) {
-      return invalid(fmt::format("hosts ({}) and a hostfile ({}) exclude each other",
-                                 origin("launch.hosts"), origin("launch.hostfile")));
-    }
-    if (hosts.empty() && file.empty()) return {};
-    auto read = file.empty() ? parse_hosts(hosts, origin("launch.hosts"), around_.own_names)
-                             : parse_hostfile(around_.hostfile, file, around_.own_names);
-    if (!read) return fail(read.error());
-    hosts_ = std::move(*read);
-    return {};
-  }
+  std::string origin(std::string_view path) const { return config_.value(path).origin; }
 
   // The engine, the number of workers, and whether they are here.
   Result<void> decide_places(const std::vector<std::string>& command) {
-    if (auto ok = read_hosts(); !ok) return ok;
-    const auto other = std::find_if(hosts_.begin(), hosts_.end(), [&](const HostSlots& host) {
-      return !is_own(host.name, around_.own_names);
-    });
+    auto hosts = configured_hosts(config_, around_.hostfile, around_.own_names);
+    if (!hosts) return fail(hosts.error());
+    hosts_ = std::move(*hosts);
+    const auto other = first_other_host(hosts_, around_.own_names);
     // --hosts a:2 b:2 would run b:2 on a.
     if (const std::string& first = command.front(); !hosts_.empty() && looks_like_host(first)) {
       return invalid(
@@ -108,6 +96,13 @@ class Planner {
                       in_quotes(first), host_list(hosts_), first));
     }
     plan_.engine = config_.text("launch.engine");
+    if (plan_.engine == "kubernetes") {
+      return invalid(
+          fmt::format("check looks at a Kubernetes job from inside its pods: kubectl exec POD -- "
+                      "pushpull check -n 1 --job check; for this host leave out engine kubernetes "
+                      "({}), or give --engine auto",
+                      origin("launch.engine")));
+    }
     if (plan_.engine == "auto") {
       const bool starter = plan_.backend == "mpi" || other != hosts_.end();
       plan_.engine = in_allocation() && hosts_.empty() ? "slurm" : starter ? "mpirun" : "local";
@@ -127,7 +122,8 @@ class Planner {
     const int nodes = slurm_number({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
     plan_.remote = other != hosts_.end() || (plan_.engine == "slurm" && in_allocation()) ||
                    (plan_.engine == "mpirun" && in_allocation() && nodes > 1);
-    if (!around_.address_error.empty()) return invalid(around_.address_error);
+    // Who writes a script need not be where the interface is.
+    if (!is_script() && !around_.address_error.empty()) return invalid(around_.address_error);
     return decide_workers();
   }
 

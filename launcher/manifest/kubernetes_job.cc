@@ -18,6 +18,8 @@ constexpr size_t kLongestName = 50;
 // in which a port is not free yet.
 constexpr Ports kDefaultPorts = {29501, 29504};
 constexpr int kStorePort = 29500;
+// Nodes are drained and pods evicted in the life of any cluster.
+constexpr int kRestarts = 6;
 
 tl::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, std::move(message));
@@ -63,7 +65,7 @@ class Maker {
     job_.workers = std::max(settings_.size, 1);
     job_.command = command;
     job_.environment = config_.map("launch.env");
-    for (auto step : {&Maker::check, &Maker::name, &Maker::take_settings, &Maker::checkpoint,
+    for (auto step : {&Maker::check, &Maker::refuse_what_starts_elsewhere, &Maker::name, &Maker::take_settings, &Maker::checkpoint,
                       &Maker::ports, &Maker::rendezvous, &Maker::secrets}) {
       if (auto ok = (this->*step)(); !ok) return fail(ok.error());
     }
@@ -104,6 +106,19 @@ class Maker {
             "{} sets {}, but a secret belongs in a Secret; name it by kubernetes.secret",
             origin("launch.env"), name));
       }
+    }
+    return {};
+  }
+
+  // Settings of the launch that nothing in a cluster would follow.
+  Result<void> refuse_what_starts_elsewhere() {
+    for (const char* path : {"launch.starter_args", "launch.hosts", "launch.hostfile",
+                             "launch.bind", "launch.forward"}) {
+      if (config_.text(path) == find_config_key(path)->default_text) continue;
+      return invalid(fmt::format(
+          "{} is {}, which means nothing to a Kubernetes Job; leave it out (kubernetes.cpu, "
+          "kubernetes.node_selector and launch.env say what pods get)",
+          origin(path), in_quotes(config_.text(path))));
     }
     return {};
   }
@@ -172,7 +187,8 @@ class Maker {
     job_.node_selector = config_.map("kubernetes.node_selector");
     job_.annotations = config_.map("kubernetes.annotations");
     job_.user = config_.integer("kubernetes.user");
-    job_.restarts = config_.integer("kubernetes.restarts");
+    job_.restarts =
+        config_.is_default("launch.restarts") ? kRestarts : config_.integer("launch.restarts");
     job_.metrics_port = static_cast<int>(config_.integer("kubernetes.metrics_port"));
     job_.deadline_seconds = whole_seconds(config_.duration("launch.timeout"));
     job_.grace_seconds = std::max<int64_t>(whole_seconds(config_.duration("launch.grace")), 1);

@@ -11,16 +11,18 @@ KUBERNETES = ROOT / "configs" / "kubernetes.yaml"
 SETTINGS = {
     "kubernetes.namespace": "team-a", "kubernetes.pull_policy": "Always", "kubernetes.pull_secret": "registry",
     "kubernetes.cpu": "500m", "kubernetes.memory": "4Gi", "kubernetes.service_account": "trainer",
-    "kubernetes.shared_memory": "1Gi", "kubernetes.user": "2000", "kubernetes.restarts": "0",
+    "kubernetes.shared_memory": "1Gi", "kubernetes.user": "2000", "launch.restarts": "2",
     "kubernetes.metrics_port": "9000", "kubernetes.checkpoint": "pvc://models/digits", "launch.timeout": "90m",
     "launch.grace": "20s", "ports": "7000",
 }
 
 
 def flags_for(path):
-    """What else a config needs to become a Job: an image, and for mpi another backend."""
+    """What else a config needs to become a Job: an image, for mpi another backend, and no binding to cores."""
     content = yaml.safe_load(path.read_text())
     flags = [] if "image" in (content.get("kubernetes") or {}) else ["--image", "localhost/any:1"]
+    if "bind" in (content.get("launch") or {}):
+        flags += ["--bind", "none"]
     return flags + (["--backend", "gloo"] if content.get("backend") == "mpi" else [])
 
 

@@ -351,6 +351,31 @@ TEST(Plan, OutsideAnAllocationSlurmGetsAScript) {
   EXPECT_TRUE(made->workers.empty());
 }
 
+TEST(Plan, ScriptsNeedNoAddressButJobsDo) {
+  Surroundings around = surroundings();
+  around.address_error = "no interface of host here fits";
+  EXPECT_EQ(error_of({{"launch.engine", "slurm"}, {"workers", "2"}}, around), "no error");
+  EXPECT_EQ(error_of({{"launch.hosts", "a,b"}}, around), around.address_error);
+  EXPECT_EQ(error_of({{"workers", "2"}}, around), around.address_error);
+}
+
+TEST(Hosts, ComeFromTheFlagOrTheFile) {
+  const auto hosts = [](const Flags& flags, std::string_view hostfile) {
+    const auto config = Config::load(flags, [](auto) { return std::nullopt; });
+    return configured_hosts(*config, hostfile, {"here"});
+  };
+  EXPECT_TRUE(hosts({}, "")->empty());
+  EXPECT_EQ(host_list(*hosts({{"launch.hosts", "a:2,b"}}, "")), "a:2,b:1");
+  const auto of_file = hosts({{"launch.hostfile", "f"}}, "here\nlocal.host\n");
+  ASSERT_TRUE(of_file) << of_file.error().message();
+  EXPECT_EQ(first_other_host(*of_file, {"here"})->name, "local.host");
+  EXPECT_EQ(first_other_host(*of_file, {"here", "local.host"}), of_file->end());
+  EXPECT_EQ(hosts({{"launch.hostfile", "f"}}, "a\nb x\n").error().message(),
+            "f:2: 'x' is not understood; write a host like 'b slots=2'");
+  EXPECT_EQ(hosts({{"launch.hosts", "a"}, {"launch.hostfile", "f"}}, "b").error().message(),
+            "hosts (flag --hosts) and a hostfile (flag --hostfile) exclude each other");
+}
+
 TEST(Hosts, ListsAreReadStrictly) {
   const OwnNames own = {"here"};
   const auto hosts = parse_hosts(" a:2, b ,here:3", "flag --hosts", own);

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from launching import pushpull_command
+from launching import ROOT, pushpull_command
 
 BACKENDS = ("gloo", "gloo-redis", "mpi")
 
@@ -68,6 +68,13 @@ def test_interface_that_is_not_there(launcher):
     done = launcher.run("check", "-n", 2, "--interface", "nothing0", "--json", timeout=120)
     assert done.returncode == 2
     assert "no interface of host" in done.err and "lo (127.0.0.1)" in done.err
+
+
+def test_a_kubernetes_job_is_no_business_of_this_host(launcher):
+    done = launcher.run("check", "-c", ROOT / "configs" / "kubernetes.yaml", "--engine", "kubernetes")
+    assert (done.returncode, done.out) == (2, "")
+    assert "check looks at a Kubernetes job from inside its pods: kubectl exec" in done.err
+    assert "engine kubernetes (flag --engine)" in done.err
 
 
 def test_ports_that_are_taken(launcher):

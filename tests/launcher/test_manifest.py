@@ -99,6 +99,15 @@ def test_the_job(manifest):
             assert wanted.items() <= labels.items()
 
 
+def test_restarts(manifest):
+    def restarts(*flags):
+        return the("Job", manifest("-n", 2, "--image", "a:1", *flags))["spec"]["backoffLimitPerIndex"]
+
+    assert restarts() == 6
+    assert restarts("--restarts", 2) == 2
+    assert restarts("--restarts", 0) == 0
+
+
 def test_only_the_jobs_pods_get_in(manifest):
     objects = manifest("-c", KUBERNETES)
     policies = [o["spec"] for o in objects if o["kind"] == "NetworkPolicy"]
@@ -217,6 +226,11 @@ def test_metrics_are_announced(manifest):
     (["--image", "a", "--set", "kubernetes.metrics_port=29502"], "lies within the ports where workers listen"),
     (["--image", "a", "--backend", "gloo-redis", "--rendezvous", "redis://h/0", "--set", "redis.user=u"],
      "names a user, but nothing gives its password"),
+    (["--image", "a", "--hosts", "a:2"], "launch.hosts (flag --hosts) is 'a:2', which means nothing to a Kubernetes Job"),
+    (["--image", "a", "--hostfile", "/dev/null"], "launch.hostfile (flag --hostfile) is '/dev/null', which means nothing"),
+    (["--image", "a", "--bind", "share"], "launch.bind (flag --bind) is 'share', which means nothing"),
+    (["--image", "a", "--forward", "HOME"], "launch.forward (flag --forward) is 'HOME', which means nothing"),
+    (["--image", "a", "--starter-args=-p gpu"], "launch.starter_args (flag --starter-args) is '-p gpu', which means"),
     (["--image", "a", "--set", "redis.start=true", "--rendezvous", "redis://h/0"], "exclude each other"),
 ])
 def test_what_cannot_be_is_named(launcher, arguments, said):
