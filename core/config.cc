@@ -47,16 +47,6 @@ Result<std::string> read_file(const std::string& path, std::string_view what) {
   return content;
 }
 
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(separator), text.size());
-    parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 Result<void> check_integer(const ConfigKey& key, std::string_view text) {
   if (text == key.default_text) return {};
   const auto number = parse_integer(text);
@@ -85,7 +75,8 @@ Result<void> check_bytes(const ConfigKey& key, std::string_view text) {
 }
 
 Result<void> check_choice(const ConfigKey& key, std::string_view text) {
-  const auto choices = split(key.choices, '|');
+  const auto parts = split(key.choices, '|');
+  const std::vector<std::string> choices(parts.begin(), parts.end());
   if (std::find(choices.begin(), choices.end(), text) != choices.end()) return {};
   const std::string near = nearest_name(text, choices);
   return invalid(fmt::format("{} is not one of {}{}", in_quotes(text), fmt::join(choices, ", "),

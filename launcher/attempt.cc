@@ -10,12 +10,12 @@
 
 #include "core/environment.h"
 #include "core/net/endpoint.h"
+#include "core/net/hello.h"
 #include "core/registry.h"
 #include "core/text.h"
 #include "launcher/environment_block.h"
 #include "launcher/job.h"
 #include "launcher/process.h"
-#include "launcher/random_text.h"
 #include "launcher/start.h"
 #include "launcher/warden.h"
 
@@ -71,10 +71,10 @@ Result<Surroundings> look_around(const Config& config, const ReservedPort& rende
   around.cores = usable_cores();
   around.is_root = geteuid() == 0;
   around.is_terminal = isatty(STDIN_FILENO) == 1;
-  around.run = random_text(4);
-  around.secret = random_text(32);
-  around.redis_password = random_text(32);
-  around.token = random_text(32);
+  around.run = random_id().substr(0, 8);
+  around.secret = random_secret();
+  around.redis_password = random_secret();
+  around.token = random_secret();
   around.rendezvous_port = rendezvous.number();
   around.redis_port = redis.number();
   return around;
@@ -83,7 +83,8 @@ Result<Surroundings> look_around(const Config& config, const ReservedPort& rende
 }  // namespace
 
 Result<Attempt> Attempt::prepare(const Config& config, const std::string& config_file,
-                                 const std::vector<std::string>& command, bool tagged) {
+                                 const std::vector<std::string>& command, bool tagged,
+                                 bool again) {
   auto rendezvous = ReservedPort::make();
   if (!rendezvous) return fail(rendezvous.error());
   auto redis = ReservedPort::make();
@@ -95,6 +96,7 @@ Result<Attempt> Attempt::prepare(const Config& config, const std::string& config
   Attempt attempt(std::move(*rendezvous), std::move(*redis));
   attempt.plan_ = std::move(*plan);
   attempt.plan_.tagged = tagged;
+  attempt.plan_.append_logs = again;
   return attempt;
 }
 

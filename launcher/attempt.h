@@ -13,9 +13,10 @@ namespace pushpull::launcher {
 // Keeps the ports that its plan names.
 class Attempt {
  public:
+  // `tagged`: Plan::tagged; `again`: the job was started before, and its logs stay.
   [[nodiscard]] static Result<Attempt> prepare(const Config& config, const std::string& config_file,
                                                const std::vector<std::string>& command,
-                                               bool tagged = true);
+                                               bool tagged = true, bool again = false);
   const Plan& plan() const { return plan_; }
 
  private:

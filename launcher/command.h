@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+
 namespace CLI {
 class App;
 }
@@ -22,6 +24,10 @@ class Command {
 };
 
 std::vector<std::unique_ptr<Command>> all_commands();
+
+// Says it on standard error; returns the exit code for wrong usage.
+int usage_error(const std::string& sentence);
+int usage_error(const Error& error);
 
 std::unique_ptr<Command> make_run_command();
 std::unique_ptr<Command> make_config_command();

@@ -135,7 +135,8 @@ Result<ShimGreeting> ShimGreeting::decode(std::string_view content) {
 
 std::string StartRequest::encode() const {
   FieldWriter writer;
-  writer.texts(argv).texts(environment).number(inherit ? 1 : 0).text(log_file);
+  writer.texts(argv).texts(environment).number(inherit ? 1 : 0);
+  writer.text(log_file).number(append_log ? 1 : 0);
   write_cores(writer, cores);
   return writer.take();
 }
@@ -147,6 +148,7 @@ Result<StartRequest> StartRequest::decode(std::string_view content) {
   request.environment = reader.texts();
   request.inherit = reader.number() != 0;
   request.log_file = reader.text();
+  request.append_log = reader.number() != 0;
   request.cores = read_cores(reader);
   if (!reader.complete() || request.argv.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the launcher's request to start a worker is damaged");

@@ -92,7 +92,8 @@ struct StartRequest {
   std::vector<std::string> environment;
   bool inherit = false;  // the environment comes on top of the shim's own
   std::vector<int> cores;
-  std::string log_file;  // empty: output goes through the connection
+  std::string log_file;     // empty: output goes through the connection
+  bool append_log = false;  // behind what is in it
 
   std::string encode() const;
   [[nodiscard]] static Result<StartRequest> decode(std::string_view content);

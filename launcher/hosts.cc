@@ -17,12 +17,6 @@ tl::unexpected<Error> invalid(const std::string& origin, const std::string& what
   return fail(ErrorCode::kInvalidArgument, fmt::format("{}: {}", origin, what));
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 // What starters take for a host, and nothing that they could take for an option.
 bool is_host_name(std::string_view name) {
   constexpr std::string_view known =

@@ -149,11 +149,6 @@ class Job : public EngineEvents {
     output_.say(text);
   }
 
-  static bool is_ignored(int number) {
-    struct sigaction action {};
-    return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-  }
-
   int start() {
     if (auto ok = make_log_folder(); !ok) return give_up(ok.error(), kExitUsage);
     const Process& first = plan_.workers.front();

@@ -120,13 +120,9 @@ class LocalEngine : public Engine {
 
   Result<pid_t> start_with_log_file(int rank, SpawnOptions options) {
     const std::string path = log_file(plan_.log_folder, rank);
-    const Socket file(
-        open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
-    if (!file.valid()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("cannot write {}: {}", in_quotes(path), errno_text(errno)));
-    }
-    options.output = options.error = file.fd();
+    const auto file = open_log_file(path, plan_.append_logs);
+    if (!file) return fail(file.error());
+    options.output = options.error = file->fd();
     return spawn(options);
   }
 

@@ -192,12 +192,8 @@ class Planner {
 
   Result<void> check_backend() const {
     std::vector<std::string> known = around_.backends;
-    const std::string_view shipped = find_config_key("backend")->choices;
-    for (size_t start = 0; start < shipped.size();) {
-      const size_t end = std::min(shipped.find('|', start), shipped.size());
-      known.emplace_back(shipped.substr(start, end - start));
-      start = end + 1;
-    }
+    for (const auto shipped : split(find_config_key("backend")->choices, '|'))
+      known.emplace_back(shipped);
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
     if (std::find(known.begin(), known.end(), plan_.backend) != known.end()) return {};

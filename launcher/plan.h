@@ -69,8 +69,9 @@ struct Plan {
   std::optional<Process> starter;  // what starts the workers, where that is not us
   std::optional<Process> redis;    // runs beside them
   int redis_port = 0;
-  std::string log_folder;  // empty: the workers' lines come out here
-  bool tagged = true;      // with their rank in front
+  std::string log_folder;    // empty: the workers' lines come out here
+  bool append_logs = false;  // behind what an earlier start of the job wrote
+  bool tagged = true;        // with their rank in front
   Duration timeout{};      // zero: none
   Duration grace{};
   Duration start_timeout{};        // for the starter to bring all workers up

@@ -247,6 +247,19 @@ std::vector<std::string> end_all_children(std::chrono::milliseconds patience) {
   return found;
 }
 
+Result<Socket> open_log_file(const std::string& path, bool append) {
+  const int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+  Socket file(open(path.c_str(), how, 0666));
+  if (file.valid()) return file;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("cannot write {}: {}", in_quotes(path), errno_text(errno)));
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 std::vector<int> usable_cores() {
   std::vector<int> cores;
   cpu_set_t set;

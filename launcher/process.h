@@ -19,6 +19,7 @@ namespace pushpull::launcher {
 
 // Exit codes that shells use, too.
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitRestart = 75;  // EX_TEMPFAIL: starting the job again helps
 inline constexpr int kExitTimeout = 124;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
@@ -48,6 +49,10 @@ struct Pipe {
 };
 [[nodiscard]] Result<Pipe> make_pipe();
 
+// A file for a child to write to: emptied first, or written to behind what is in it.
+// InvalidArgument: it cannot be written.
+[[nodiscard]] Result<Socket> open_log_file(const std::string& path, bool append);
+
 void become_subreaper();
 // Descendants of this process whose parents are gone, and direct children not in `known`.
 std::vector<pid_t> stray_children(const std::vector<pid_t>& known);
@@ -56,6 +61,9 @@ std::string program_name(pid_t pid);
 // Ends all children of this process, and theirs: TERM first, KILL after `patience`. Returns the
 // names and pids of those it found, for people.
 std::vector<std::string> end_all_children(std::chrono::milliseconds patience);
+
+// By whoever started this process, as nohup does.
+bool is_ignored(int signal);
 
 // That this process may run on.
 std::vector<int> usable_cores();

@@ -5,20 +5,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text.h"
+
 namespace pushpull::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('|'), text.size());
-    parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
 
 Json number_or_text(const char* pattern) {
   return {{"anyOf", Json::array({{{"type", "number"}, {"minimum", 0}},
@@ -47,7 +39,7 @@ Json type_of(const ConfigKey& key) {
     case ConfigType::kBytes:
       return number_or_text("^[0-9]+(\\.[0-9]*)?([kKmMgGtT]([iI]?[bB])?|[bB])?$");
     case ConfigType::kChoice:
-      return {{"enum", split(key.choices)}};
+      return {{"enum", split(key.choices, '|')}};
     case ConfigType::kStringMap:
       return {{"type", "object"},
               {"additionalProperties", {{"type", Json::array({"string", "number", "boolean"})}}}};
@@ -56,7 +48,7 @@ Json type_of(const ConfigKey& key) {
       break;
   }
   Json type = {{"type", "string"}};
-  if (!key.choices.empty()) type["examples"] = split(key.choices);
+  if (!key.choices.empty()) type["examples"] = split(key.choices, '|');
   return type;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -161,8 +160,10 @@ class Shim {
     options.argv = request->argv;
     options.cores = request->cores;
     options.environment = environment_of_worker(*request);
-    const auto pid = request->log_file.empty() ? spawn_with_pipes(options)
-                                               : spawn_with_file(options, request->log_file);
+    const auto pid =
+        request->log_file.empty()
+            ? spawn_with_pipes(options)
+            : spawn_with_file(options, request->log_file, request->append_log);
     if (!pid) return not_started(pid.error());
     pid_ = *pid;
     send(FrameType::kStarted, FieldWriter().number(pid_).take());
@@ -205,16 +206,12 @@ class Shim {
     return pid;
   }
 
-  Result<pid_t> spawn_with_file(SpawnOptions& options, const std::string& path) {
+  Result<pid_t> spawn_with_file(SpawnOptions& options, const std::string& path, bool append) {
     std::error_code ignored;  // opening says what is wrong
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    const Socket file(
-        open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
-    if (!file.valid()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("cannot write {}: {}", path, errno_text(errno)));
-    }
-    options.output = options.error = file.fd();
+    const auto file = open_log_file(path, append);
+    if (!file) return fail(file.error());
+    options.output = options.error = file->fd();
     return spawn(options);
   }
 

@@ -332,6 +332,7 @@ class StarterEngine : public Engine, public LinkEvents {
     }
     if (!plan_.log_folder.empty())
       request.log_file = log_file(plan_.log_folder, static_cast<int>(rank));
+    request.append_log = plan_.append_logs;
     if (worker.link) worker.link->send(FrameType::kStart, request.encode());
   }
 

@@ -96,7 +96,7 @@ std::string sbatch_script(const Config& config, const ScriptRequest& request,
   std::string script = "#!/bin/sh\n";
   const auto option = [&](const std::string& text) { script += "#SBATCH " + text + "\n"; };
   option("--job-name=" +
-         shell_quoted(config.text("job") == "default" ? "pushpull" : config.text("job")));
+         shell_quoted(config.is_default("job") ? "pushpull" : config.text("job")));
   option(fmt::format("--ntasks={}", request.workers));
   for (size_t i = 0; i < further.size(); ++i) {
     // A value that stands alone belongs to the option in front of it.

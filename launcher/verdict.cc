@@ -14,7 +14,6 @@
 namespace pushpull::launcher {
 namespace {
 
-constexpr int kRestart = 75;
 constexpr size_t kTailBytes = 4096;
 constexpr size_t kTailLines = 10;
 
@@ -104,7 +103,7 @@ void Verdict::lost(int rank, std::string why, Clock::time_point now) {
 int Verdict::severity(const Worker& worker) const {
   if (worker.never_ran) return 3;
   if (WIFSIGNALED(worker.wait_status)) return 2;
-  return worker.code == kRestart ? 0 : 1;
+  return worker.code == kExitRestart ? 0 : 1;
 }
 
 void Verdict::consider(int rank, Clock::time_point now) {
@@ -144,7 +143,7 @@ int Verdict::exit_code() const {
   if (signal_ == 0) return 0;
   bool all_well = true;
   for (const Worker& worker : workers_) {
-    if (worker.code == kRestart) return kRestart;
+    if (worker.code == kExitRestart) return kExitRestart;
     all_well = all_well && worker.state == State::kEnded && worker.code == 0 && !worker.never_ran;
   }
   return all_well ? 0 : 128 + signal_;
@@ -152,9 +151,9 @@ int Verdict::exit_code() const {
 
 bool Verdict::restart_may_help() const {
   if (is_being_ended()) return false;
-  if (!first_) return exit_code() == kRestart;
+  if (!first_) return exit_code() == kExitRestart;
   const Worker& worker = workers_[static_cast<size_t>(*first_)];
-  return worker.code == kRestart || (!worker.never_ran && WIFSIGNALED(worker.wait_status));
+  return worker.code == kExitRestart || (!worker.never_ran && WIFSIGNALED(worker.wait_status));
 }
 
 std::string Verdict::describe(int rank) const {

@@ -17,6 +17,7 @@
 
 #include "core/net/resolve.h"
 #include "core/net/socket.h"
+#include "core/text.h"
 
 namespace pushpull {
 namespace {
@@ -57,23 +58,6 @@ std::optional<Integer> parse_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t";
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    if (const auto part = trimmed(text.substr(0, comma)); !part.empty()) parts.push_back(part);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  return parts;
 }
 
 int mask_bits(const sockaddr* mask) {
@@ -135,7 +119,9 @@ struct Wishes {
 
 Result<Wishes> parse_wishes(std::string_view wanted) {
   Wishes wishes;
-  for (std::string_view item : split(wanted)) {
+  for (const std::string_view part : split(wanted, ',')) {
+    std::string_view item = trimmed(part);
+    if (item.empty()) continue;
     const bool exclude = item.front() == '^';
     if (exclude) item = trimmed(item.substr(1));
     if (item.empty()) {

@@ -43,8 +43,13 @@ std::string installed_models() {
   return error ? std::string() : (library.parent_path().parent_path() / "models").string();
 }
 
+bool is_model_file(const std::string& model) {
+  std::error_code ignored;
+  return model.find('/') != std::string::npos || fs::exists(model, ignored);
+}
+
 Result<std::vector<size_t>> read_model(const std::string& model, const std::string& folder) {
-  const bool is_path = model.find('/') != std::string::npos || fs::exists(model);
+  const bool is_path = is_model_file(model);
   const std::string path = is_path ? model : folder + "/" + model + ".txt";
   std::ifstream file(path);
   if (!file) {

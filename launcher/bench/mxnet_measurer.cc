@@ -116,10 +116,9 @@ class MxnetMeasurer : public Measurer {
   }
 
   Error ended() {
-    constexpr int kRestart = 75;
     const int status = child_.wait();
     Error error = out_of_words("ended with " + describe_status(status));
-    if (exit_code_of_status(status) == kRestart) error.make_restartable();
+    if (exit_code_of_status(status) == kExitRestart) error.make_restartable();
     return error;
   }
 

@@ -20,16 +20,6 @@ tl::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> items;
-  while (true) {
-    const size_t end = text.find(separator);
-    items.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return items;
-    text.remove_prefix(end + 1);
-  }
-}
-
 Result<size_t> parse_count(std::string_view flag, const std::string& text, size_t least,
                            size_t otherwise) {
   if (text.empty()) return otherwise;
@@ -199,7 +189,7 @@ std::vector<std::string> BenchFlags::words(const std::string& working_folder) co
   };
   add("--sizes", sizes_);
   add("--factor", factor_);
-  add("--model", model_.find('/') == std::string::npos ? model_ : absolute(model_));
+  add("--model", is_model_file(model_) ? absolute(model_) : model_);
   add("--op", operation_);
   add("--dtype", dtype_);
   add("--level", level_);

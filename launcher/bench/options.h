@@ -72,6 +72,8 @@ class BenchFlags {
 // `model`: the name of a list in `folder`, or a path.
 [[nodiscard]] Result<std::vector<size_t>> read_model(const std::string& model,
                                                      const std::string& folder);
+// Whether `model` is a path: there is a slash in it, or a file of that name here.
+bool is_model_file(const std::string& model);
 // Where the shape lists were installed.
 std::string installed_models();
 

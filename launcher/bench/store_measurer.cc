@@ -5,11 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <tuple>
 
 #include <fmt/format.h>
 
+#include "core/deadline.h"
 #include "core/environment.h"
+#include "core/group.h"
 #include "core/identity.h"
 #include "core/kvstore.h"
 #include "core/registry.h"
@@ -47,10 +48,6 @@ class Buffer {
   size_t bytes_;
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -61,11 +58,8 @@ double cpu_seconds() {
 }
 
 int count_hosts(const std::vector<Member>& members) {
-  std::set<std::tuple<std::string, std::string, uint64_t>> hosts;
-  for (const Member& member : members) {
-    hosts.emplace(member.host, member.boot_id, member.network_namespace);
-  }
-  return static_cast<int>(hosts.size());
+  const std::vector<int> hosts = candidate_hosts(members);
+  return static_cast<int>(std::set<int>(hosts.begin(), hosts.end()).size());
 }
 
 // One case on this rank: its tensors lie side by side in one buffer.

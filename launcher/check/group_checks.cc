@@ -1,7 +1,5 @@
 #include "launcher/check/group_checks.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <map>
 #include <optional>
@@ -21,16 +19,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kReachLimit = 5s;
 constexpr double kLargestSkew = 1.0;  // seconds; log files are hard to compare beyond
-
-Finding pass(std::string check, std::string found) {
-  return {std::move(check), Health::kPass, std::move(found), ""};
-}
-Finding warn(std::string check, std::string found, std::string todo) {
-  return {std::move(check), Health::kWarn, std::move(found), std::move(todo)};
-}
-Finding failed(std::string check, std::string found, std::string todo) {
-  return {std::move(check), Health::kFail, std::move(found), std::move(todo)};
-}
 
 struct Peer {
   Endpoint endpoint;

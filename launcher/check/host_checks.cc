@@ -30,16 +30,6 @@ using namespace std::chrono_literals;
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-Finding pass(std::string check, std::string found) {
-  return {std::move(check), Health::kPass, std::move(found), ""};
-}
-Finding warn(std::string check, std::string found, std::string todo) {
-  return {std::move(check), Health::kWarn, std::move(found), std::move(todo)};
-}
-Finding failed(std::string check, std::string found, std::string todo) {
-  return {std::move(check), Health::kFail, std::move(found), std::move(todo)};
-}
-
 std::string first_line(const std::string& file) {
   std::ifstream in(file);
   std::string line;

@@ -2,12 +2,14 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "core/deadline.h"
 #include "core/text.h"
 
 namespace pushpull::launcher {
@@ -23,10 +25,6 @@ int64_t wall_clock() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // false: something else is to be done, or nothing will come any more.

@@ -37,6 +37,16 @@ std::string coloured(Health health, bool colour) {
 
 }  // namespace
 
+Finding pass(std::string check, std::string found) {
+  return {std::move(check), Health::kPass, std::move(found), ""};
+}
+Finding warn(std::string check, std::string found, std::string todo) {
+  return {std::move(check), Health::kWarn, std::move(found), std::move(todo)};
+}
+Finding failed(std::string check, std::string found, std::string todo) {
+  return {std::move(check), Health::kFail, std::move(found), std::move(todo)};
+}
+
 std::string_view name_of(Health health) {
   return health == Health::kPass ? "pass" : health == Health::kWarn ? "warn" : "fail";
 }
@@ -116,7 +126,7 @@ std::string rank_list(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string table(const std::vector<Row>& rows, bool colour) {
+std::string findings_table(const std::vector<Row>& rows, bool colour) {
   size_t checks = 5;
   size_t ranks = 5;
   for (const Row& row : rows) {
@@ -136,7 +146,7 @@ std::string table(const std::vector<Row>& rows, bool colour) {
   return text + fmt::format("{} pass, {} warn, {} fail\n", counts[0], counts[1], counts[2]);
 }
 
-std::string json(const std::vector<Row>& rows) {
+std::string findings_json(const std::vector<Row>& rows) {
   Json results = Json::array();
   for (const Row& row : rows) {
     Json item = as_json(row.finding);

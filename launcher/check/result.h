@@ -20,6 +20,10 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
+Finding pass(std::string check, std::string found);
+Finding warn(std::string check, std::string found, std::string todo);
+Finding failed(std::string check, std::string found, std::string todo);
+
 struct RankFindings {
   int rank = 0;
   std::string host;
@@ -39,9 +43,9 @@ std::vector<Row> join_findings(const std::vector<RankFindings>& all);
 
 Health worst(const std::vector<Row>& rows);
 // For people; `colour`: with terminal colours.
-std::string table(const std::vector<Row>& rows, bool colour);
+std::string findings_table(const std::vector<Row>& rows, bool colour);
 // {"health": "warn", "results": [{"check", "health", "found", "todo", "ranks"}, …]}
-std::string json(const std::vector<Row>& rows);
+std::string findings_json(const std::vector<Row>& rows);
 
 // "0-3, 7"
 std::string rank_list(const std::vector<int>& ranks);

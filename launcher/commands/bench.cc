@@ -5,6 +5,7 @@
 // it was started.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -36,12 +37,11 @@ iterations. Exit code: 0; 1 a value was wrong or the bench failed; 2 wrong usage
 docs/bench.md explains the columns.)";
 
 constexpr int kExitFailure = 1;
-constexpr int kExitRestart = 75;
 constexpr const char* kDefaultWorkers = "2";
 
-int report(const Error& error, int code) {
+int failure(const Error& error) {
   fmt::print(stderr, "pushpull: error: {}\n", error.message());
-  return error.restartable() ? kExitRestart : code;
+  return error.restartable() ? kExitRestart : kExitFailure;
 }
 
 class BenchCommand : public Command {
@@ -58,16 +58,14 @@ class BenchCommand : public Command {
 
   int run(const std::vector<std::string>& words) override {
     if (!words.empty()) {
-      return report(Error(ErrorCode::kInvalidArgument,
-                          fmt::format("bench takes no command; leave out '{}'", words.front())),
-                    kExitUsage);
+      return usage_error(fmt::format("bench takes no command; leave out '{}'", words.front()));
     }
     const auto options = bench_flags_.parse(installed_models());
-    if (!options) return report(options.error(), kExitUsage);
+    if (!options) return usage_error(options.error());
     const auto config = config_flags_.load(environment_variable);
-    if (!config) return report(config.error(), kExitUsage);
+    if (!config) return usage_error(config.error());
     const auto starter = detect_starter(environment_variable);
-    if (!starter) return report(starter.error(), kExitUsage);
+    if (!starter) return usage_error(starter.error());
     // A batch script of Slurm is "rank 0 of 1", and starts workers like any shell.
     const bool is_worker = environment_variable("PUSHPULL_RANK").value_or("") != "" ||
                            (starter->rank && starter->size.value_or(1) > 1);
@@ -88,7 +86,7 @@ class BenchCommand : public Command {
       return name == "PUSHPULL_SIZE" ? std::string(kDefaultWorkers) : environment_variable(name);
     });
     return with_default ? start_job(*with_default, command, how)
-                        : report(with_default.error(), kExitUsage);
+                        : usage_error(with_default.error());
   }
 
   // What a child process needs to know what this one knows from its flags.
@@ -108,11 +106,11 @@ class BenchCommand : public Command {
     auto measurer = options.through_mxnet ? make_mxnet_measurer(options, command_folder(),
                                                                 environment_of_child(config))
                                           : make_store_measurer(options, config);
-    if (!measurer) return report(measurer.error(), kExitFailure);
+    if (!measurer) return failure(measurer.error());
     const auto settings = config.settings();
     const auto all_right = measure(options, settings ? settings->backend : "", **measurer);
-    if (!all_right) return report(all_right.error(), kExitFailure);
-    if (auto ok = (*measurer)->finish(); !ok) return report(ok.error(), kExitFailure);
+    if (!all_right) return failure(all_right.error());
+    if (auto ok = (*measurer)->finish(); !ok) return failure(ok.error());
     return *all_right ? 0 : kExitFailure;
   }
 

@@ -76,9 +76,7 @@ class CheckCommand : public Command {
   int run(const std::vector<std::string>& words) override {
     if (!part_.empty()) return run_as_rank();
     if (!words.empty()) {
-      fmt::print(stderr, "pushpull: error: check takes no command; leave out '{}'\n",
-                 words.front());
-      return kExitUsage;
+      return usage_error(fmt::format("check takes no command; leave out '{}'", words.front()));
     }
     const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
@@ -86,9 +84,8 @@ class CheckCommand : public Command {
         Attempt::prepare(*config, flags_.file(), {command_folder() + "/pushpull", "check"});
     if (!attempt) return usage_error(attempt.error());
     if (!attempt->plan().script.empty()) {
-      return usage_error(Error(ErrorCode::kInvalidArgument,
-                               "check examines a Slurm job inside its allocation: salloc -n 2 "
-                               "pushpull check -c FILE"));
+      return usage_error(
+          "check examines a Slurm job inside its allocation: salloc -n 2 pushpull check -c FILE");
     }
     size_ = static_cast<int>(attempt->plan().workers.size());
     engine_ = attempt->plan().engine;
@@ -98,11 +95,6 @@ class CheckCommand : public Command {
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
   // ---- as one of the ranks ----
 
   int run_as_rank() {
@@ -154,7 +146,7 @@ class CheckCommand : public Command {
     }
     std::vector<Row> rows = join_findings(all);
     for (Finding& finding : exchanges) rows.push_back({std::move(finding), {}});
-    fmt::print("{}", json_ ? json(rows) : table(rows, use_colour()));
+    fmt::print("{}", json_ ? findings_json(rows) : findings_table(rows, use_colour()));
     std::fflush(stdout);
     return worst(rows) == Health::kFail ? 1 : 0;
   }

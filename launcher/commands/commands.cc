@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include "launcher/command.h"
+#include "launcher/process.h"
 
 namespace pushpull::launcher {
 
@@ -15,5 +18,12 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(make_shim_command());
   return commands;
 }
+
+int usage_error(const std::string& sentence) {
+  fmt::print(stderr, "pushpull: error: {}\n", sentence);
+  return kExitUsage;
+}
+
+int usage_error(const Error& error) { return usage_error(error.message()); }
 
 }  // namespace pushpull::launcher

@@ -5,7 +5,6 @@
 #include "core/environment.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
-#include "launcher/process.h"
 #include "launcher/schema.h"
 
 namespace pushpull::launcher {
@@ -34,12 +33,9 @@ class ConfigCommand : public Command {
       return 0;
     }
     const auto config = flags_.load(environment_variable);
-    if (!config || !words.empty()) {
-      fmt::print(stderr, "pushpull: error: {}\n",
-                 config ? "config takes no command; leave out what follows its flags"
-                        : config.error().message());
-      return kExitUsage;
-    }
+    if (!config) return usage_error(config.error());
+    if (!words.empty())
+      return usage_error("config takes no command; leave out what follows its flags");
     fmt::print("{}", json_ ? effective_json(*config) : effective_yaml(*config));
     return 0;
   }

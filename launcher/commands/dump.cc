@@ -4,7 +4,6 @@
 
 #include "launcher/command.h"
 #include "launcher/explanations.h"
-#include "launcher/process.h"
 
 namespace pushpull::launcher {
 namespace {
@@ -18,11 +17,6 @@ constexpr const char* kExamples = R"(Examples:
   pushpull dump JOB          the name is what PUSHPULL_JOB says in its processes)";
 constexpr auto kPatience = std::chrono::seconds(4);
 
-int say(const std::string& error) {
-  fmt::print(stderr, "pushpull: error: {}\n", error);
-  return kExitUsage;
-}
-
 class DumpCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& program) override {
@@ -32,7 +26,7 @@ class DumpCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    if (words.size() > 1) return say("dump takes one job's name");
+    if (words.size() > 1) return usage_error("dump takes one job's name");
     const auto all = find_stores();
     std::vector<std::string> jobs;
     for (const StoreProcess& store : all)
@@ -41,12 +35,12 @@ class DumpCommand : public Command {
                                   ? "no job of this user runs on this host"
                                   : fmt::format("running on this host: {}", fmt::join(jobs, ", "));
     if (words.empty() && jobs.size() != 1)
-      return say(jobs.empty() ? known : fmt::format("which job? {}", known));
+      return usage_error(jobs.empty() ? known : fmt::format("which job? {}", known));
     const std::string job = words.empty() ? jobs.front() : words.front();
     std::vector<StoreProcess> ours;
     for (const StoreProcess& store : all)
       if (store.page.job == job) ours.push_back(store);
-    if (ours.empty()) return say(fmt::format("no process of job '{}' here; {}", job, known));
+    if (ours.empty()) return usage_error(fmt::format("no process of job '{}' here; {}", job, known));
     return explain(ours);
   }
 

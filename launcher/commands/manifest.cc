@@ -3,11 +3,10 @@
 #include <CLI/CLI.hpp>
 
 #include "core/environment.h"
+#include "core/net/hello.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
 #include "launcher/manifest/manifest.h"
-#include "launcher/process.h"
-#include "launcher/random_text.h"
 
 namespace pushpull::launcher {
 namespace {
@@ -31,7 +30,7 @@ class ManifestCommand : public Command {
   int run(const std::vector<std::string>& words) override {
     const auto config = flags_.load(environment_variable);
     if (!config) return usage_error(config.error());
-    const auto job = make_kubernetes_job(*config, words, {random_text(32), random_text(32), ""});
+    const auto job = make_kubernetes_job(*config, words, {random_secret(), random_secret(), ""});
     if (!job) return usage_error(job.error());
     const auto text = manifest(*job);
     if (!text) return usage_error(text.error());
@@ -41,11 +40,6 @@ class ManifestCommand : public Command {
   }
 
  private:
-  static int usage_error(const Error& error) {
-    fmt::print(stderr, "pushpull: error: {}\n", error.message());
-    return kExitUsage;
-  }
-
   ConfigFlags flags_;
 };
 

@@ -1,11 +1,9 @@
 // pushpull run: starts the workers of a job and sees it through.
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "core/environment.h"
 #include "launcher/command.h"
 #include "launcher/config_flags.h"
-#include "launcher/process.h"
 #include "launcher/start.h"
 
 namespace pushpull::launcher {
@@ -36,10 +34,7 @@ class RunCommand : public Command {
 
   int run(const std::vector<std::string>& words) override {
     const auto config = flags_.load(environment_variable);
-    if (!config) {
-      fmt::print(stderr, "pushpull: error: {}\n", config.error().message());
-      return kExitUsage;
-    }
+    if (!config) return usage_error(config.error());
     return start_job(*config, words, {.config_file = flags_.file(), .dry_run = dry_run_});
   }
 

@@ -5,7 +5,6 @@
 #include "core/net/hello.h"
 #include "launcher/cli_text.h"
 #include "launcher/command.h"
-#include "launcher/process.h"
 
 namespace pushpull::launcher {
 namespace {
@@ -27,9 +26,7 @@ class CompletionCommand : public Command {
   int run(const std::vector<std::string>& words) override {
     const auto script = completion_script(*program_, words.size() == 1 ? words.front() : "");
     if (!script) {
-      fmt::print(stderr, "pushpull: error: {}; as in pushpull completion bash\n",
-                 script.error().message());
-      return kExitUsage;
+      return usage_error(script.error().message() + "; as in pushpull completion bash");
     }
     fmt::print("{}", *script);
     return 0;
@@ -49,10 +46,7 @@ class ManCommand : public Command {
   }
 
   int run(const std::vector<std::string>& words) override {
-    if (!words.empty()) {
-      fmt::print(stderr, "pushpull: error: man takes no arguments\n");
-      return kExitUsage;
-    }
+    if (!words.empty()) return usage_error("man takes no arguments");
     fmt::print("{}", man_page(*program_, library_version()));
     return 0;
   }

@@ -11,8 +11,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kRestart = 75;
-
 const Json& at(const Json& value, std::string_view name) {
   static const Json nothing;
   const auto found = value.is_object() ? value.find(name) : value.end();
@@ -72,7 +70,7 @@ PodState pod_of(const Json& item) {
   // A pod that a node lost, or that was evicted before it ran, has no container to ask.
   if (!pod.ended && text(at(status, "phase")) == "Failed") {
     pod.ended = true;
-    pod.exit_code = kRestart;
+    pod.exit_code = kExitRestart;
   }
   return pod;
 }
@@ -106,7 +104,7 @@ const PodState* ClusterVerdict::culprit() const {
   const PodState* found = nullptr;
   const auto weight = [](const PodState& pod) {
     const bool killed = pod.exit_code == 137 || pod.exit_code == 143;
-    return pod.exit_code == kRestart ? 0 : killed ? 1 : 2;
+    return pod.exit_code == kExitRestart ? 0 : killed ? 1 : 2;
   };
   for (const auto& [name, pod] : failed_) {
     if (found == nullptr || weight(pod) > weight(*found) ||

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -36,6 +38,25 @@ constexpr Duration kPollInterval = 1s;
 constexpr Duration kClusterPatience = 120s;
 // For the last lines to arrive after the job has ended.
 constexpr Duration kLogPatience = 10s;
+// A log ends a moment before its pod does; one that has ended for this long broke off.
+constexpr Duration kLogGap = 10s;
+// For an apply that is under way when the job is to be ended.
+constexpr Duration kApplyPatience = 60s;
+
+// What is known of a pod's log.
+struct Log {
+  bool followed = false;
+  Clock::time_point ended_at{};  // where it is not followed any more
+  time_t last = 0;               // when something came; 0: nothing yet
+};
+
+std::string as_utc(time_t time) {
+  tm fields{};
+  gmtime_r(&time, &fields);
+  char text[32] = "";
+  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &fields);
+  return text;
+}
 
 class ClusterJob {
  public:
@@ -70,8 +91,10 @@ class ClusterJob {
 
  private:
   void apply() {
-    applied_ = true;
+    applied_ = applying_ = true;
     call({"apply", "-f", "-"}, run_.objects, [this](const KubectlEnd& end) {
+      applying_ = false;
+      if (ending_) return remove();
       if (end.wait_status != 0) return end_with(1, "kubectl could not apply the job: " + end.err);
       last_answer_ = Clock::now();
       poll();
@@ -83,6 +106,7 @@ class ClusterJob {
     if (ok) return;
     const int code = exit_code_of(ok.error());
     applied_ = applied_ && code != kExitNotFound;
+    applying_ = false;
     end_with(code, ok.error().message() + "; --engine kubernetes works through kubectl");
   }
 
@@ -104,7 +128,9 @@ class ClusterJob {
       if (!state->job.found) return end_with(1, "somebody deleted the job");
       observe(*state);
     }
-    const bool logs_may_come = !followed_.empty() && Clock::now() < last_logs_;
+    const bool followed = std::any_of(logs_.begin(), logs_.end(),
+                                      [](const auto& log) { return log.second.followed; });
+    const bool logs_may_come = followed && Clock::now() < last_logs_;
     if (verdict_.ended() && !logs_may_come)
       return end_with(verdict_.exit_code(), verdict_.report());
     timer_.expires_after(kPollInterval);
@@ -121,31 +147,54 @@ class ClusterJob {
       const std::string kind = pod.trouble.substr(0, pod.trouble.find(':'));
       if (!kind.empty() && told_.insert(pod.name + kind).second)
         output_.say(fmt::format("rank {} (pod {}) waits: {}", pod.rank, pod.name, pod.trouble));
-      if (pod.started && !read_.contains(pod.name)) follow(pod);
+      if (pod.started) read_log(pod);
       if (pod.ended && pod.exit_code != 0 && told_.insert(pod.name).second)
         output_.say(fmt::format("rank {} (pod {}, node {}) ended with exit code {}", pod.rank,
                                 pod.name, pod.node, pod.exit_code));
     }
   }
 
-  void follow(const PodState& pod) {
+  // Once, but again where it broke off and the pod goes on.
+  void read_log(const PodState& pod) {
+    const auto known = logs_.find(pod.name);
+    if (known == logs_.end()) return follow(pod, {"logs", "-f", pod.name});
+    const Log& log = known->second;
+    if (log.followed || pod.ended || Clock::now() - log.ended_at < kLogGap) return;
+    const std::string since = as_utc(log.last);
+    output_.say(fmt::format(
+        "the log of rank {} (pod {}) broke off; it is followed again from {}, so lines of that "
+        "second may come twice",
+        pod.rank, pod.name, since));
+    follow(pod, {"logs", "-f", "--since-time=" + since, pod.name});
+  }
+
+  void follow(const PodState& pod, const std::vector<std::string>& words) {
     const int rank = pod.rank;
     const std::string name = pod.name;
     taggers_.try_emplace(rank, fmt::format("[{}] ", rank));
-    read_.insert(name);
-    followed_.insert(name);
+    logs_[name].followed = true;
     const auto ok = kubectl_.start(
-        {"logs", "-f", name}, "",
-        [this, name](const KubectlEnd& end) {
-          followed_.erase(name);
-          if (end.wait_status != 0 && end.out.empty() && !got_.contains(name)) read_.erase(name);
-        },
+        words, "", [this, rank, name](const KubectlEnd& end) { log_ended(rank, name, end); },
         [this, rank, name](std::string_view bytes) {
-          got_.insert(name);
+          logs_[name].last = time(nullptr);
           if (!run_.log_folder.empty()) return keep(rank, bytes);
           print(taggers_.at(rank).feed(bytes, lines_) > 0);
         });
     if (!ok) end_with(1, ok.error().message());
+  }
+
+  void log_ended(int rank, const std::string& name, const KubectlEnd& end) {
+    Log& log = logs_[name];
+    log.followed = false;
+    log.ended_at = Clock::now();
+    // Nothing yet: the container may not be up, so the next answer of the cluster tries again.
+    if (log.last == 0 && end.wait_status != 0) {
+      logs_.erase(name);
+      return;
+    }
+    if (log.last == 0) log.last = time(nullptr);
+    if (end.wait_status != 0 && !ending_)
+      output_.say(fmt::format("the log of rank {} (pod {}) broke off: {}", rank, name, end.err));
   }
 
   // A rank's pods, one after the other, share its file.
@@ -202,6 +251,17 @@ class ClusterJob {
       asio::post(io_, [] {});
       return;
     }
+    if (!applying_) return remove();
+    // What is deleted beside an apply, the apply makes again.
+    timer_.expires_after(kApplyPatience);
+    timer_.async_wait([this](const asio::error_code& error) {
+      if (!error) remove();
+    });
+  }
+
+  void remove() {
+    if (std::exchange(removing_, true)) return;
+    timer_.cancel();
     const auto ok = kubectl_.start(
         {"delete", "--ignore-not-found", "--cascade=foreground", "--timeout=60s", "-f", "-"},
         run_.objects, [this](const KubectlEnd& end) {
@@ -226,13 +286,13 @@ class ClusterJob {
   std::map<int, LineTagger> taggers_;   // by rank
   std::map<int, std::ofstream> files_;  // by rank
   std::string lines_;
-  std::set<std::string> read_;      // pods whose log was, or is being, followed
-  std::set<std::string> followed_;  // is being
-  std::set<std::string> got_;       // of which something was read
+  std::map<std::string, Log> logs_;  // by pod
   std::set<std::string> told_;
   Clock::time_point last_answer_{};
   Clock::time_point last_logs_{};
-  bool applied_ = false;
+  bool applied_ = false;   // or in part: there may be something to delete
+  bool applying_ = false;  // kubectl apply runs
+  bool removing_ = false;
   bool ending_ = false;
   bool finished_ = false;
   int code_ = 1;

@@ -6,15 +6,15 @@
 #include "core/text.h"
 #include "launcher/manifest/parts.h"
 #include "launcher/manifest/yaml_text.h"
+#include "launcher/process.h"
 
 namespace pushpull::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Exit codes after which a worker may be started again: "restart me" (sysexits' EX_TEMPFAIL), and
-// what TERM and KILL leave. Everything else is the script's own failure.
-constexpr int kRestart = 75;
+// Exit codes after which a worker may be started again: kExitRestart, and what TERM and KILL leave.
+// Everything else is the script's own failure.
 constexpr int kKilled = 128 + 9;
 constexpr int kTerminated = 128 + 15;
 
@@ -195,7 +195,7 @@ Json failure_policy() {
               {"onExitCodes",
                {{"containerName", "worker"},
                 {"operator", "NotIn"},
-                {"values", Json::array({kRestart, kKilled, kTerminated})}}}};
+                {"values", Json::array({kExitRestart, kKilled, kTerminated})}}}};
   return {{"rules", Json::array({disrupted, bug})}};
 }
 

@@ -208,6 +208,12 @@ def test_wrong_use(launcher, tmp_path):
     assert done.returncode == 1 and "cannot write" in done.err
 
 
+def test_a_list_in_this_folder_is_handed_on_by_its_full_name(launcher, tmp_path):
+    (tmp_path / "list.txt").write_text("10\n20\n")
+    done = launcher.run("bench", "-n", 2, "--dry-run", "--model", "list.txt", cwd=tmp_path)
+    assert done.returncode == 0 and f"--model {tmp_path}/list.txt" in done.out, done.err
+
+
 def test_a_dry_run(launcher):
     done = launcher.run("bench", "-n", 2, "--dry-run", *SMALL)
     assert done.returncode == 0 and "--sizes 4,1KiB,64KiB" in done.out
