@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "core/control/describe.h"
+
 namespace pushpull {
 namespace {
 
@@ -18,10 +20,6 @@ std::string_view name_of(std::string_view line) { return line.substr(0, line.fin
 std::string_view value_of(std::string_view line) {
   const size_t at = line.find('=');
   return at == std::string_view::npos ? std::string_view() : line.substr(at + 1);
-}
-
-std::string process(const Member& member) {
-  return fmt::format("rank {} (host {}, pid {})", member.rank, member.host, member.pid);
 }
 
 }  // namespace
@@ -45,15 +43,15 @@ std::optional<Error> disagreement(const Member& leader, std::string_view leaders
     if (name_of(ours) != name_of(other)) break;
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} is {} on {}, but {} on {}; it must be the same on every rank",
-                             name_of(ours), value_of(ours), process(leader), value_of(other),
-                             process(joining)))
+                             name_of(ours), value_of(ours), describe_member(leader), value_of(other),
+                             describe_member(joining)))
         .at_rank(joining.rank, joining.host);
   }
   if (leaders == theirs) return std::nullopt;
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("{} and {} run versions of pushpull that do not know the same settings; "
                            "install the same version everywhere",
-                           process(leader), process(joining)))
+                           describe_member(leader), describe_member(joining)))
       .at_rank(joining.rank, joining.host);
 }
 

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "core/config.h"
+#include "core/create_store.h"
 #include "core/environment.h"
-#include "core/identity.h"
 #include "core/kvstore.h"
 #include "core/version.h"
 
@@ -122,9 +122,7 @@ Result<std::unique_ptr<PushPullStore>> create(const char* type, const char* cons
   if (!settings) return fail(settings.error());
   auto handle = std::make_unique<PushPullStore>();
   handle->registry = std::make_unique<Registry>(settings->module_path);
-  auto identity = find_identity(environment_variable, *handle->registry, &*settings);
-  if (!identity) return fail(identity.error());
-  auto store = KVStore::create(*settings, *handle->registry);
+  auto store = create_store(std::move(*settings), *handle->registry, environment_variable);
   if (!store) return fail(store.error());
   handle->store = std::move(*store);
   handle->type = handle->store->type();

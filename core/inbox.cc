@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/control/describe.h"
+
 namespace pushpull {
 
 ControlLink::Receiver Inbox::receiver() {
@@ -54,10 +56,7 @@ void Inbox::lost(const std::string& why) {
   {
     std::lock_guard lock(mutex_);
     scheduler = scheduler_;
-    const std::string who = welcome_
-                                ? fmt::format("rank 0 (host {}, pid {})", welcome_->members[0].host,
-                                              welcome_->members[0].pid)
-                                : "rank 0";
+    const std::string who = welcome_ ? describe_member(welcome_->members[0]) : "rank 0";
     failed(Error(ErrorCode::kPeerLost,
                  fmt::format("{}, which coordinates the group, was lost: {}", who, why))
                .at_rank(0));

@@ -77,7 +77,7 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
   }
 
   uint64_t reserve(CallKind kind, std::string_view key) override {
-    return forked() ? 0 : session_->scheduler->reserve(kind, key);
+    return forked() || key.size() > kLongestKey ? 0 : session_->scheduler->reserve(kind, key);
   }
 
   Work pushpull(std::string_view key, std::span<const Tensor> ins, std::span<const Tensor> outs,

@@ -1,7 +1,6 @@
 #include "core/scheduler.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/net/signals.h"
 #include "core/reduce.h"
 
 namespace pushpull {
@@ -88,11 +88,8 @@ Scheduler::Scheduler(Group group, std::unique_ptr<Collective> collective, Contro
       logger_(std::move(logger)),
       options_(std::move(options)) {
   if (options_.drive) driver_ = std::make_shared<Driver>(*this);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockSignals blocked;
   thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread_.native_handle(), "pushpull-data");
 }
 
@@ -305,6 +302,7 @@ void Scheduler::receive(const ToRank& message) {
 
 void Scheduler::on_batch(const Batch& batch) {
   std::string problem;
+  bool wake = false;
   {
     std::lock_guard lock(mutex_);
     if (failure_) return;
@@ -330,10 +328,11 @@ void Scheduler::on_batch(const Batch& batch) {
     }
     if (problem.empty()) {
       batches_.push_back(std::move(runnable));
-      waiting_batch_ = true;
-      if (!busy_ && drivers_ == 0) runnable_.notify_one();
+      note_runnable();
+      wake = !busy_ && drivers_ == 0;
     }
   }
+  if (wake) runnable_.notify_one();
   if (!problem.empty()) fail_group(Error(ErrorCode::kAborted, problem));
 }
 
@@ -390,8 +389,10 @@ void Scheduler::on_stand_in(const StandIn& stand_in) {
   call->key = e.key;
   call->entry = &e;
   Slot& slot = e.slots[stand_in.call];
-  slot = Slot{++sequence_, std::move(call), std::nullopt, true};
-  ++open_calls_;
+  // Reserved after the join, and counted then.
+  const bool counted = slot.sequence != 0 && !slot.ended;
+  if (!counted) ++open_calls_;
+  slot = Slot{counted ? slot.sequence : ++sequence_, std::move(call), std::nullopt, true};
   e.next_number = std::max(e.next_number, stand_in.call + 1);
   e.next_announce = std::max(e.next_announce, stand_in.call + 1);
 }
@@ -483,6 +484,7 @@ void Scheduler::run() {
       // What was batched ends here, after the backend has let go of its memory.
       stop_watching(lock);
       batches_.clear();
+      note_runnable();
       auto calls = take_calls(true);
       const Error error = *failure_;
       lock.unlock();
@@ -510,9 +512,9 @@ void Scheduler::run() {
 void Scheduler::run_front(std::unique_lock<std::mutex>& lock) {
   const RunnableBatch batch = std::move(batches_.front());
   batches_.pop_front();
-  waiting_batch_ = !batches_.empty();
   running_ = batch.number;
   busy_ = true;
+  note_runnable();
   if (batch.bytes > kWatchedBytes) stop_watching(lock);
   lock.unlock();
   if (options_.batch_started) options_.batch_started(batch.number);
@@ -521,6 +523,7 @@ void Scheduler::run_front(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (result) finished_ = batch.number;
   busy_ = false;
+  note_runnable();
   if (failure_ || (!batches_.empty() && drivers_ == 0)) runnable_.notify_one();
 }
 
@@ -567,8 +570,10 @@ void Scheduler::drive(const WorkState& work, Deadline deadline) {
   if (!batches_.empty() && !busy_ && drivers_ == 0) runnable_.notify_one();
 }
 
+void Scheduler::note_runnable() { runnable_batch_ = !busy_ && !batches_.empty(); }
+
 bool Scheduler::run_waiting_batch() {
-  if (!waiting_batch_) return false;
+  if (!runnable_batch_) return false;
   std::unique_lock lock(mutex_);
   if (busy_ || failure_ || batches_.empty()) return false;
   run_front(lock);
@@ -593,6 +598,7 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
     }
     return {};
   }
+  const int slices = group_.layout.slices();
   std::vector<Part> parts;
   std::vector<size_t> index;  // of the piece behind each part
   parts.reserve(batch.pieces.size());
@@ -613,7 +619,6 @@ Result<void> Scheduler::run_batch(const RunnableBatch& batch) {
       in = call.local_sum.data();
     }
     index.push_back(i);
-    const int slices = group_.layout.slices();
     const size_t slice = slices > 0 ? slice_length(call.count, slices) : 0;
     parts.push_back(
         {in, call.outs.front(), call.signature.dtype, call.count, piece.begin, piece.end, slice});

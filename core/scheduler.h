@@ -133,6 +133,7 @@ class Scheduler {
   void run_front(std::unique_lock<std::mutex>& lock);
   void drive(const WorkState& work, Deadline deadline);
   bool run_waiting_batch();
+  void note_runnable();
   void stop_watching(std::unique_lock<std::mutex>& lock);
   Result<void> run_batch(const RunnableBatch& batch);
   void piece_done(const Piece& piece);
@@ -150,7 +151,7 @@ class Scheduler {
   std::unordered_map<std::string, std::unique_ptr<KeyEntry>> entries_[kNumCallKinds];
   std::unordered_map<uint32_t, KeyEntry*> named_;
   std::deque<RunnableBatch> batches_;
-  std::atomic<bool> waiting_batch_ = false;  // batches_ is not empty, for a look without the lock
+  std::atomic<bool> runnable_batch_ = false;  // one that nobody runs, for a look without the lock
   bool busy_ = false;                        // some thread runs a batch
   int drivers_ = 0;                          // threads in drive()
   int vain_ = 0;                             // how many waits only sleep after a vain look,

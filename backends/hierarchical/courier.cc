@@ -1,18 +1,16 @@
 #include "backends/hierarchical/courier.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <utility>
+
+#include "core/net/signals.h"
 
 namespace pushpull {
 
 Courier::Courier() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockSignals blocked;
   thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread_.native_handle(), "pushpull-across");
 }
 

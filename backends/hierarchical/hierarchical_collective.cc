@@ -115,9 +115,10 @@ Error Hierarchical::stop(Error error) {
     if (failure_) return *failure_;
     failure_ = error;
   }
-  board_.stop();
-  if (local_) local_->abort(error);
+  // The board last: what it wakes would read a sum that is not there, and must find the exchange aborted.
   if (across_) across_->abort(error);
+  if (local_) local_->abort(error);
+  board_.stop();
   return error;
 }
 
@@ -212,9 +213,8 @@ void Hierarchical::copy_own(size_t step, double prescale) {
 Result<void> Hierarchical::spread(size_t step) {
   if (!local_) return {};
   for (int c = 0; c < plan_.carriers(); ++c) {
-    std::vector<Part> results = plan_[step].spread[static_cast<size_t>(c)];
+    const std::vector<Part>& results = plan_[step].spread[static_cast<size_t>(c)];
     if (results.empty()) continue;
-    for (Part& part : results) part.in = part.out;
     if (auto ok = local(local_->broadcast(results, c, kIgnore)); !ok) return ok;
   }
   return {};

@@ -16,6 +16,11 @@ Part range(const Part& part, size_t first, size_t last) {
   return {part.in, part.out, part.dtype, part.total, first, last, part.total};
 }
 
+Part in_place(Part part) {
+  part.in = part.out;
+  return part;
+}
+
 // Appends a range, or lengthens the last one that it continues.
 void append(std::vector<Part>& to, const Part& part) {
   if (!to.empty() && to.back().out == part.out && to.back().end == part.begin)
@@ -92,7 +97,7 @@ void StepPlan::add_sum(Step& step, const Part& part, size_t slices) {
     const size_t last = std::min(s * length + part.end, part.total);
     if (first == last) continue;
     append(step.local, range(part, first, last));
-    append(step.spread[s / hosts % carriers], range(part, first, last));
+    append(step.spread[s / hosts % carriers], in_place(range(part, first, last)));
   }
   for (size_t row = 0; row * hosts < slices; ++row) {
     if (static_cast<int>(row % carriers) != options_.carrier) continue;
@@ -122,8 +127,7 @@ void StepPlan::add_broadcast(Step& step, const Part& part) {
     const size_t first = std::min(part.begin + c * strip, part.end);
     const size_t last = std::min(first + strip, part.end);
     if (first == last) continue;
-    Part mine = range(part, first, last);
-    mine.in = mine.out;
+    const Part mine = in_place(range(part, first, last));
     step.spread[c].push_back(mine);
     if (static_cast<int>(c) == options_.carrier) step.across.push_back(mine);
   }

@@ -17,7 +17,7 @@ namespace pushpull {
 struct Step {
   std::vector<Part> local;                // everything, element by element of the tensors
   std::vector<Part> across;               // what this rank's carrier exchanges, in place
-  std::vector<std::vector<Part>> spread;  // what carrier c has in the end, like `local`
+  std::vector<std::vector<Part>> spread;  // what carrier c has in the end, in place
   std::vector<size_t> ends;               // parts of the call that are done with this step
 };
 

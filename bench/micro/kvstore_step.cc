@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/create_store.h"
 #include "core/environment.h"
-#include "core/identity.h"
 #include "core/kvstore.h"
 
 namespace {
@@ -57,12 +57,8 @@ std::unique_ptr<KVStore> create(Registry& registry, int store) {
   if (!config) die(config.error().message());
   auto settings = config->settings();
   if (!settings) die(settings.error().message());
-  auto identity = find_identity(environment_variable, registry, &*settings);
-  if (!identity) die(identity.error().message());
-  settings->rank = identity->rank;
-  settings->size = identity->size;
   if (store > 0) settings->job += '-' + std::to_string(store);
-  auto made = KVStore::create(*settings, registry);
+  auto made = create_store(*settings, registry, environment_variable);
   if (!made) die(made.error().message());
   return std::move(*made);
 }

@@ -236,7 +236,7 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
   } else {
     stand_in(slot);
   }
-  if (calls.find(key, number) == slot && calls.complete(slot)) everyone_came(slot);
+  if ((num_away == 0 || calls.find(key, number) == slot) && calls.complete(slot)) everyone_came(slot);
   note_facing(key, now);
   return true;
 }

@@ -1,12 +1,13 @@
 #include "core/control/io_thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <thread>
 #include <utility>
 
 #include <asio.hpp>
+
+#include "core/net/signals.h"
 
 namespace pushpull {
 
@@ -17,11 +18,8 @@ struct IoThread::State {
 };
 
 IoThread::IoThread(const char* name) : state_(std::make_unique<State>()) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockSignals blocked;
   state_->thread = std::thread([state = state_.get()] { state->context.run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(state_->thread.native_handle(), name);
 }
 

@@ -12,9 +12,12 @@ namespace {
 constexpr auto kRetry = std::chrono::milliseconds(1);
 
 // Also what wakes a reader of the shared mailbox.
-std::string heartbeat_frame() {
-  std::string frame;
-  encode(FromRank(Heartbeat{}), &frame);
+const std::string& heartbeat_frame() {
+  static const std::string frame = [] {
+    std::string encoded;
+    encode(FromRank(Heartbeat{}), &encoded);
+    return encoded;
+  }();
   return frame;
 }
 

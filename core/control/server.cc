@@ -15,9 +15,12 @@ constexpr auto kVerdictDrain = std::chrono::seconds(2);
 constexpr auto kRetry = std::chrono::milliseconds(1);
 
 // Also what wakes a reader of a shared mailbox.
-std::string heartbeat_frame() {
-  std::string frame;
-  encode(ToRank(CoordinatorHeartbeat{}), &frame);
+const std::string& heartbeat_frame() {
+  static const std::string frame = [] {
+    std::string encoded;
+    encode(ToRank(CoordinatorHeartbeat{}), &encoded);
+    return encoded;
+  }();
   return frame;
 }
 

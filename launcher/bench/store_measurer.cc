@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "core/create_store.h"
 #include "core/deadline.h"
 #include "core/environment.h"
 #include "core/group.h"
-#include "core/identity.h"
 #include "core/kvstore.h"
 #include "core/registry.h"
 #include "launcher/bench/measurer.h"
@@ -269,9 +269,7 @@ Result<std::unique_ptr<Measurer>> make_store_measurer(const BenchOptions& option
   auto settings = config.settings();
   if (!settings) return fail(settings.error());
   auto registry = std::make_unique<Registry>(settings->module_path);
-  auto identity = find_identity(environment_variable, *registry, &*settings);
-  if (!identity) return fail(identity.error());
-  auto store = KVStore::create(*settings, *registry);
+  auto store = create_store(std::move(*settings), *registry, environment_variable);
   if (!store) return fail(store.error());
   return std::make_unique<StoreMeasurer>(options, std::move(registry), std::move(*store));
 }

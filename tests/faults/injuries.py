@@ -52,6 +52,14 @@ def _created(job):
     return [f"the group did not form: {job.read()}"]
 
 
+def _in_training(job):
+    """What is wrong where the group did not form; else waits until the trial's moment."""
+    said = _created(job)
+    if not said:
+        time.sleep(job.trial.draw().moment)
+    return said
+
+
 def _ended(job, ranks, timeout=_AGES):
     return [f"process {i} still runs after {timeout} s" for i in job.wait_until_ended(ranks, timeout)]
 
@@ -59,9 +67,8 @@ def _ended(job, ranks, timeout=_AGES):
 def _sudden(ward, job, number):
     """A rank is gone from one moment to the next."""
     draw = job.trial.draw()
-    if bad := _created(job):
+    if bad := _in_training(job):
         return bad, 0
-    time.sleep(draw.moment)
     since = job.hit(draw.victim, number)
     survivors = _survivors(job, draw.victim)
     said = _ended(job, survivors)
@@ -78,10 +85,7 @@ def children(ward, folder, trial):
     count = trial.draw().children
     job = ward.start(folder, trial, {"children": count, "early_children": count % 2})
 
-    def run():
-        said, took = _sudden(ward, job, signal.SIGKILL)
-        return said, took
-    return job, run
+    return job, lambda: _sudden(ward, job, signal.SIGKILL)
 
 
 def exit_early(ward, folder, trial):
@@ -94,9 +98,8 @@ def leave(ward, folder, trial):
     victim = trial.draw().victim
 
     def run():
-        if bad := _created(job):
+        if bad := _in_training(job):
             return bad, 0
-        time.sleep(trial.draw().moment)
         since = job.hit(victim, signal.SIGTERM)
         survivors = _survivors(job, victim)
         said = _ended(job, range(trial.size))
@@ -114,9 +117,8 @@ def stop(ward, folder, trial):
     victim = trial.draw().victim
 
     def run():
-        if bad := _created(job):
+        if bad := _in_training(job):
             return bad, 0
-        time.sleep(trial.draw().moment)
         since = job.hit(victim, signal.SIGSTOP)
         survivors = _survivors(job, victim)
         said = [] if trial.backend == "mpi" else _ended(job, survivors)
@@ -138,9 +140,8 @@ def link(ward, folder, trial):
     victim = trial.draw().victim
 
     def run():
-        if bad := _created(job):
+        if bad := _in_training(job):
             return bad, 0
-        time.sleep(trial.draw().moment)
         since = time.monotonic()
         job.lab.set_link(victim, "down")
         try:

@@ -31,8 +31,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"
+#include "core/create_store.h"
 #include "core/environment.h"
-#include "core/identity.h"
 #include "core/kvstore.h"
 
 namespace pushpull {
@@ -340,9 +340,7 @@ int run(const Options& options) {
   if (options.get("late_rank", -1) == events.rank) events.wait_for_go();
   Registry registry(settings->module_path);
   const double start = now();
-  auto identity = find_identity(environment_variable, registry, &*settings);
-  auto store = identity ? KVStore::create(*settings, registry)
-                        : Result<std::unique_ptr<KVStore>>(fail(identity.error()));
+  auto store = create_store(*settings, registry, environment_variable);
   if (!store) {
     events.say("create_failed", describe(store.error()));
     return store.error().restartable() ? kRestart : 1;

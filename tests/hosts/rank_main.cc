@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/create_store.h"
 #include "core/environment.h"
-#include "core/identity.h"
-#include "core/kvstore.h"
 
 namespace {
 
@@ -29,11 +28,7 @@ std::unique_ptr<KVStore> create(Registry& registry) {
   if (!config) die(config.error().message());
   auto settings = config->settings();
   if (!settings) die(settings.error().message());
-  auto identity = find_identity(environment_variable, registry, &*settings);
-  if (!identity) die(identity.error().message());
-  settings->rank = identity->rank;
-  settings->size = identity->size;
-  auto store = KVStore::create(*settings, registry);
+  auto store = create_store(*settings, registry, environment_variable);
   if (!store) die(store.error().message());
   return std::move(*store);
 }

@@ -330,6 +330,7 @@ TEST_P(KVStoreSuite, ARefusedCallFailsEverywhereAndTheGroupLivesOn) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_LT(refused.error().message().size(), 200u);
+    ASSERT_TRUE(kv.barrier().wait());  // nothing stays open behind it
     const std::string long_key(1u << 20, 'k');
     ASSERT_TRUE(kv.pushpull(long_key, {&good, 1}, {&good, 1}).wait());
     ASSERT_TRUE(pushpull_in_place(kv, "w", v));

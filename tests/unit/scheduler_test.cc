@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -162,6 +163,32 @@ TEST_F(SchedulerTest, ABatchKeepsItsScalesWhenItsFirstCallHasEnded) {
   scheduler_.reset();  // the batch itself has ended too
   EXPECT_EQ(seen, std::vector<Reduce>(3, reduce));
   for (void* taken : taken_) std::free(taken);
+}
+
+// A call that was reserved after a join, and that the coordinator then has made with zeros, is one call.
+TEST_F(SchedulerTest, AStandInTakesTheReservedCall) {
+  start(
+      [](std::span<const Part> parts, const Reduce&, const PartDone& done) -> Result<void> {
+        for (size_t i = 0; i < parts.size(); ++i) done(i);
+        return {};
+      },
+      false);
+  const uint64_t number = scheduler_->reserve(CallKind::kPushPull, "a");
+  Name name{};
+  name.kind = CallKind::kPushPull;
+  name.key = "a";
+  StandIn stand_in{};
+  stand_in.call = number;
+  stand_in.signature.dtype = DType::kFloat32;
+  stand_in.signature.shape = {16};
+  link_.put(name);
+  link_.put(stand_in);
+  put_batch({"a"}, 16);
+  link_.drain();
+  const auto limit = deadline_in(10s);
+  while (scheduler_->dump().find("1 finished") == std::string::npos && Clock::now() < limit)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_NE(scheduler_->dump().find(", 0 calls open"), std::string::npos) << scheduler_->dump();
 }
 
 // Who runs a batch does not look, and nobody wakes the loop while the link is watched: the loop's

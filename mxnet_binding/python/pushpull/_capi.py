@@ -10,6 +10,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int, c_void_p
 # core/c_api.h
 INVALID_ARGUMENT = 1
 UNSUPPORTED = 2
+MISMATCH = 4
 NAMES = {1: "InvalidArgument", 2: "Unsupported", 3: "Unavailable", 4: "Mismatch", 5: "Timeout",
          6: "PeerLost", 7: "Aborted", -1: "Misuse"}
 _API_VERSION = 1

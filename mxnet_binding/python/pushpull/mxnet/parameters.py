@@ -92,7 +92,7 @@ def check_parameters(params, when="now", store=None):
     first = int(np.flatnonzero(differs.any(axis=0))[0])
     others = ranks[differs[:, first]].tolist()
     raise _errors.make(
-        _mismatch(), f"{when} parameter {named[first - 1][0]} differs: {_ranks(others)} "
+        _capi.MISMATCH, f"{when} parameter {named[first - 1][0]} differs: {_ranks(others)} "
         f"{'does' if len(others) == 1 else 'do'} not have the value of rank {ranks[0]}; all workers must "
         "start from the same values (broadcast_parameters) and apply the same updates")
 
@@ -107,13 +107,9 @@ def check_order(names, store):
         if same_names and not np.array_equal(row, rows[0]):
             first = int(np.flatnonzero(row != rows[0])[0]) - 1
             raise _errors.make(
-                _mismatch(), "the workers have the same parameters in different orders, from number "
+                _capi.MISMATCH, "the workers have the same parameters in different orders, from number "
                 f"{first} on ({names[first]} on rank {store.rank}): build the network in the same order "
                 "on all workers")
-
-
-def _mismatch():
-    return next(code for code, name in _capi.NAMES.items() if name == "Mismatch")
 
 
 def _exchange_rows(store, key, numbers):
