@@ -17,7 +17,6 @@ sys.path.insert(0, __file__.rsplit("/tests/", maxsplit=1)[0] + "/examples")
 import gluon_digits  # noqa: E402
 
 BATCH = 64
-OPTIMIZER = {"learning_rate": 0.05, "momentum": 0.9}
 COMPRESSION = {"fp32": pp.Compression.none, "fp16": pp.Compression.fp16, "bf16": pp.Compression.bf16,
                "amp": pp.Compression.none}
 # AMP last: it changes MXNet's operators for the whole process. Plain Trainer and Module exchange gradients
@@ -40,6 +39,12 @@ class Job:
         self.network = gluon_digits.make_network()
         self.network.collect_params().reset_ctx(self.devices)
         pp.broadcast_parameters(self.network.collect_params())
+
+    def optimizer(self):
+        """Options of SGD. Small steps at the end, so that what is compared is not the last batches' luck."""
+        steps = sum(1 for _ in gluon_digits.batches(len(self.labels), self.arguments))
+        schedule = mx.lr_scheduler.MultiFactorScheduler([steps * 2 // 3], factor=0.1, base_lr=0.05)
+        return {"learning_rate": 0.05, "momentum": 0.9, "lr_scheduler": schedule}
 
     def batches(self):
         """This worker's share of each global batch, one part per device."""
@@ -75,19 +80,19 @@ def train_with(trainer, job, precision, batch_size):
 
 
 def by_trainer(job, precision):
-    train_with(gluon.Trainer(job.network.collect_params(), "sgd", OPTIMIZER, kvstore=job.kv), job,
+    train_with(gluon.Trainer(job.network.collect_params(), "sgd", job.optimizer(), kvstore=job.kv), job,
                precision, BATCH)
 
 
 def by_distributed(job, precision):
-    train_with(pp.DistributedTrainer(job.network.collect_params(), "sgd", OPTIMIZER,
+    train_with(pp.DistributedTrainer(job.network.collect_params(), "sgd", job.optimizer(),
                                      compression=COMPRESSION[precision]), job, precision,
                BATCH / job.kv.num_workers)
 
 
 def by_raw(job, precision):
     compression = COMPRESSION[precision]
-    optimizer = mx.optimizer.SGD(rescale_grad=1 / BATCH, **OPTIMIZER)
+    optimizer = mx.optimizer.SGD(rescale_grad=1 / BATCH, **job.optimizer())
     updaters = [mx.optimizer.get_updater(optimizer) for _ in job.devices]
     for parts in job.batches():
         job.backward(parts)
@@ -132,7 +137,7 @@ def by_module(job, _):
     parameters = job.network.collect_params()
     module = mx.mod.Module(symbol, context=job.devices)
     module.fit(Batches(job), num_epoch=job.arguments.epochs, kvstore=job.kv, optimizer="sgd",
-               optimizer_params=dict(OPTIMIZER),
+               optimizer_params=job.optimizer(),
                arg_params={name: parameter.data(job.devices[0]).as_in_context(mx.cpu())
                            for name, parameter in parameters.items()})
     for name, value in module.get_params()[0].items():
