@@ -106,6 +106,7 @@ class Space:
         """A claim named `models` on a folder of the node, which the pods' user may write."""
         folder.mkdir(parents=True, exist_ok=True)
         os.chown(folder, 1000, 1000)
+        os.chmod(folder, 0o2775)  # folders that the kubelet makes in it, as root, get its mode and group
         size = {"storage": "1Gi"}
         volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": self.name},
                   "spec": {"capacity": size, "accessModes": ["ReadWriteMany"], "storageClassName": self.name,
@@ -151,7 +152,10 @@ class Job:
         return "\n".join(sorted(text.splitlines(), key=lambda line: (line.split(" ", 2) + [""])[1]))
 
     def wait_for_log(self, text, seconds=240, count=1):
-        return wait_until(lambda: self.logs().count(text) >= count, seconds, f"{text!r} in the logs")
+        try:
+            return wait_until(lambda: self.logs().count(text) >= count, seconds, f"{text!r} in the logs")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}\n{self.space.kubectl('get', 'pods')}") from None
 
     def wait_complete(self, seconds=400):
         """-> the logs, when all workers have ended well."""
