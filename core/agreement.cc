@@ -29,9 +29,9 @@ std::string shared_settings(const Settings& settings, int size) {
   const std::string backend = settings.backend == "gloo-redis" ? "gloo" : settings.backend;
   return fmt::format(
       "PUSHPULL_SIZE={}\nMXNET_KVSTORE_BACKEND={}\nPUSHPULL_LOCAL={}\nPUSHPULL_EXCHANGE={}\n"
-      "PUSHPULL_CHUNK_BYTES={}\nPUSHPULL_SHM_CHUNK_BYTES={}\nPUSHPULL_LANES={}\n",
+      "PUSHPULL_CHUNK_BYTES={}\nPUSHPULL_SHM_CHUNK_BYTES={}\n",
       size, backend, settings.local, settings.exchange, settings.chunk_bytes,
-      settings.shm_chunk_bytes, settings.lanes);
+      settings.shm_chunk_bytes);
 }
 
 std::optional<Error> disagreement(const Member& leader, std::string_view leaders,

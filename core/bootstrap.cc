@@ -110,10 +110,9 @@ class Bootstrap {
     if (alone()) {
       if (auto r = lead_alone(); !r) return r;
     } else {
-      // One to the coordinator or from each rank, and one to each rank for every lane.
+      // One to the coordinator or from each rank, and one to each rank for the data.
       const auto others = static_cast<size_t>(identity_.size - 1);
-      const auto lanes = static_cast<size_t>(std::max(settings_.lanes, 1));
-      if (auto r = allow_descriptors((1 + lanes) * others); !r) logger_->warning(r.error().message());
+      if (auto r = allow_descriptors(2 * others); !r) logger_->warning(r.error().message());
       if (auto r = find_rendezvous(); !r) return r;
       if (auto r = choose_listener(); !r) return r;
       if (auto r = leader() ? lead() : follow(); !r) return r;

@@ -42,7 +42,6 @@ TEST(Agreement, NamesWhatDiffersAndWho) {
   EXPECT_TRUE(differs([](Settings& s) { s.exchange = "ring"; }));
   EXPECT_TRUE(differs([](Settings& s) { s.chunk_bytes += 1; }));
   EXPECT_TRUE(differs([](Settings& s) { s.shm_chunk_bytes += 1; }));
-  EXPECT_TRUE(differs([](Settings& s) { s.lanes = 2; }));
 }
 
 TEST(Agreement, OtherVersionsAreSaid) {
