@@ -42,7 +42,7 @@ std::optional<Error> disagreement(const Member& leader, std::string_view leaders
     if (ours == other) continue;
     if (name_of(ours) != name_of(other)) break;
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} is {} on {}, but {} on {}; it must be the same on every rank",
+                 fmt::format("{} is {} on {}, but {} on {}; set it to the same value on every rank",
                              name_of(ours), value_of(ours), describe_member(leader), value_of(other),
                              describe_member(joining)))
         .at_rank(joining.rank, joining.host);
