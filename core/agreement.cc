@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/control/describe.h"
+#include "core/rendezvous_store.h"
 
 namespace pushpull {
 namespace {
@@ -26,11 +27,10 @@ std::string_view value_of(std::string_view line) {
 
 std::string shared_settings(const Settings& settings, int size) {
   // gloo and gloo-redis are the same backend: how ranks found each other is over by now.
-  const std::string backend = settings.backend == "gloo-redis" ? "gloo" : settings.backend;
   return fmt::format(
       "PUSHPULL_SIZE={}\nMXNET_KVSTORE_BACKEND={}\nPUSHPULL_LOCAL={}\nPUSHPULL_EXCHANGE={}\n"
       "PUSHPULL_CHUNK_BYTES={}\nPUSHPULL_SHM_CHUNK_BYTES={}\n",
-      size, backend, settings.local, settings.exchange, settings.chunk_bytes,
+      size, module_of(settings.backend), settings.local, settings.exchange, settings.chunk_bytes,
       settings.shm_chunk_bytes);
 }
 
