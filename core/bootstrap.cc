@@ -12,6 +12,7 @@
 
 #include "core/agreement.h"
 #include "core/checked_collective.h"
+#include "core/cores.h"
 #include "core/data_plane.h"
 #include "core/net/descriptors.h"
 #include "core/net/signals.h"
@@ -315,16 +316,10 @@ class Bootstrap {
     }
   }
 
-  size_t ranks_here() const {
-    const auto& all = session_->group.members;
-    return static_cast<size_t>(std::count_if(
-        all.begin(), all.end(), [this](const Member& m) { return m.boot_id == me_.boot_id; }));
-  }
-
   void start_scheduler(std::unique_ptr<Collective> collective) {
     Scheduler::Options options;
     options.leave_timeout = settings_.leave_timeout;
-    options.drive = shared_control_ && ranks_here() <= std::thread::hardware_concurrency();
+    options.drive = shared_control_ && !ranks_outnumber_cores(session_->group);
     if (ControlServer* server = session_->server.get())
       options.batch_started = [server](uint64_t number) { server->batch_started(number); };
     session_->scheduler = std::make_shared<Scheduler>(

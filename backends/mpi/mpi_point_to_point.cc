@@ -10,17 +10,11 @@
 
 #include "backends/mpi/mpi_backoff.h"
 #include "backends/mpi/mpi_error.h"
+#include "core/cores.h"
 
 namespace pushpull {
 
 namespace {
-
-bool more_ranks_than_processors(const Group& group) {
-  const std::string& host = group.members[static_cast<size_t>(group.rank)].host;
-  const auto here = std::count_if(group.members.begin(), group.members.end(),
-                                  [&](const Member& m) { return m.host == host; });
-  return here > sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 // Enough to keep a link busy with few peers, little memory with many.
 int window_for(int ranks) {
@@ -37,7 +31,7 @@ MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int
       tag_(tag),
       world_ranks_(std::move(world_ranks)),
       group_(std::move(group)),
-      crowded_(more_ranks_than_processors(group_)),
+      crowded_(ranks_outnumber_cores(group_)),
       window_(window_for(group_.size())),
       patience_(patience),
       channels_(2 * static_cast<size_t>(group_.size())) {
