@@ -18,7 +18,6 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,6 +39,7 @@
 #include "backends/exchange/exchange.h"
 #include "backends/gloo/gloo_context.h"
 #include "backends/gloo/gloo_point_to_point.h"
+#include "bench/micro/cpu_seconds.h"
 #include "tests/support/loopback.h"
 #include "tests/support/process.h"
 
@@ -85,15 +85,6 @@ struct Choice {
   int receive_buffer = 0;
   Settings settings;
 };
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
 
 class Variant {
  public:
