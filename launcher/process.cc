@@ -229,11 +229,13 @@ std::vector<std::string> end_all_children(std::chrono::milliseconds patience) {
   const Deadline kill_at = deadline_in(patience);
   const Deadline give_up_at = kill_at + std::chrono::seconds(2);
   while (Clock::now() < give_up_at) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    const std::vector<pid_t> children = stray_children({});
-    if (children.empty()) break;
-    for (const pid_t child : children) {
+    pid_t ended = 0;
+    do {
+      ended = waitpid(-1, nullptr, WNOHANG);
+    } while (ended > 0);
+    // A look at /proc may miss one whose parent ends meanwhile; the kernel does not.
+    if (ended < 0 && errno == ECHILD) break;
+    for (const pid_t child : stray_children({})) {
       const bool is_new = seen.insert(child).second;
       if (is_new) found.push_back(fmt::format("{} (pid {})", program_name(child), child));
       const bool kill_now = Clock::now() >= kill_at;

@@ -93,7 +93,9 @@ class Shim {
     hello.run = launcher.run;
     hello.rank = rank_;
     hello.detail = greeting.encode();
-    auto socket = dial(*endpoint, token, hello, deadline);
+    // Whoever started this process and ends before the launcher answers was ended with it.
+    const auto orphaned = [starter = getppid()] { return getppid() != starter; };
+    auto socket = dial(*endpoint, token, hello, deadline, orphaned);
     if (!socket) return fail(socket.error());
     keep_alive(*socket);
     const int family = address->find(':') == std::string::npos ? AF_INET : AF_INET6;

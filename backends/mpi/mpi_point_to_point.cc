@@ -10,17 +10,11 @@
 
 #include "backends/mpi/mpi_backoff.h"
 #include "backends/mpi/mpi_error.h"
+#include "core/cores.h"
 
 namespace pushpull {
 
 namespace {
-
-bool more_ranks_than_processors(const Group& group) {
-  const std::string& host = group.members[static_cast<size_t>(group.rank)].host;
-  const auto here = std::count_if(group.members.begin(), group.members.end(),
-                                  [&](const Member& m) { return m.host == host; });
-  return here > sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 constexpr size_t kNearBlock = size_t{256} << 10;
 // Below Open MPI's limit for messages over TCP that are sent at once (64 KiB with its own header).
@@ -43,7 +37,7 @@ MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int
       tag_(tag),
       world_ranks_(std::move(world_ranks)),
       group_(std::move(group)),
-      crowded_(more_ranks_than_processors(group_)),
+      crowded_(ranks_outnumber_cores(group_)),
       patience_(patience),
       channels_(2 * static_cast<size_t>(group_.size())) {
   const size_t most = bytes_under_way(group_.size());
