@@ -43,6 +43,7 @@ def arguments():
                         help="limits are this many times as long (a busy machine, a sanitizer)")
     parser.add_argument("--time", type=float, default=float("inf"), metavar="SECONDS",
                         help="start no further trial after this long")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="leave the first N trials out")
     parser.add_argument("--long", action="store_true", help="waits of a minute take a minute")
     parser.add_argument("--worker", default=str(ROOT / "build" / "release" / "bin" / "faults_worker"))
     parser.add_argument("--report", metavar="FILE", help="write the result as a table for docs")
@@ -59,7 +60,7 @@ def chosen(options):
     else:
         planned = trials.marathon(options.count, options.seed)
     return [t for t in planned if (not options.kind or t.kind in options.kind)
-            and all(text in str(t) for text in options.only)]
+            and all(text in str(t) for text in options.only)][options.skip:]
 
 
 class Surroundings:
@@ -141,7 +142,8 @@ def main():
                     failed += 1
                     report.failure(trial, said, job)
                     if options.keep:
-                        shutil.copytree(folder, pathlib.Path(options.keep) / f"{number}")
+                        shutil.copytree(folder, pathlib.Path(options.keep) / f"{number}",
+                                        ignore=lambda _, names: [n for n in names if n.startswith("pymp-")])
                 elif not options.quiet:
                     print(f"{number}/{len(planned)} {trial}: {took:.3f} s", flush=True)
                 shutil.rmtree(folder)
