@@ -134,10 +134,9 @@ def work(options):
 
 def run(options):
     sys.path.insert(0, BENCH)
-    from harness.peers import mxnet_python  # pylint: disable=import-outside-toplevel
     from labhosts import Lab  # pylint: disable=import-outside-toplevel
-    python = options.python or mxnet_python()
-    if python is None:
+    python = options.python or os.path.join(os.path.dirname(BENCH), ".venv", "bin", "python")
+    if not os.path.exists(python):
         sys.exit("overlap.py: no Python with mxnet: run `make build`, or name one by --python")
     argv = [python, os.path.abspath(__file__), "--worker", *sys.argv[1:]]
     with Lab(options.hosts, options.rate) as lab, tempfile.TemporaryFile("w+") as output:

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/control/describe.h"
+#include "core/rendezvous_store.h"
 
 namespace pushpull {
 namespace {
@@ -26,12 +27,11 @@ std::string_view value_of(std::string_view line) {
 
 std::string shared_settings(const Settings& settings, int size) {
   // gloo and gloo-redis are the same backend: how ranks found each other is over by now.
-  const std::string backend = settings.backend == "gloo-redis" ? "gloo" : settings.backend;
   return fmt::format(
       "PUSHPULL_SIZE={}\nMXNET_KVSTORE_BACKEND={}\nPUSHPULL_LOCAL={}\nPUSHPULL_EXCHANGE={}\n"
-      "PUSHPULL_CHUNK_BYTES={}\nPUSHPULL_SHM_CHUNK_BYTES={}\nPUSHPULL_LANES={}\n",
-      size, backend, settings.local, settings.exchange, settings.chunk_bytes,
-      settings.shm_chunk_bytes, settings.lanes);
+      "PUSHPULL_CHUNK_BYTES={}\nPUSHPULL_SHM_CHUNK_BYTES={}\n",
+      size, module_of(settings.backend), settings.local, settings.exchange, settings.chunk_bytes,
+      settings.shm_chunk_bytes);
 }
 
 std::optional<Error> disagreement(const Member& leader, std::string_view leaders,
@@ -42,7 +42,7 @@ std::optional<Error> disagreement(const Member& leader, std::string_view leaders
     if (ours == other) continue;
     if (name_of(ours) != name_of(other)) break;
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} is {} on {}, but {} on {}; it must be the same on every rank",
+                 fmt::format("{} is {} on {}, but {} on {}; set it to the same value on every rank",
                              name_of(ours), value_of(ours), describe_member(leader), value_of(other),
                              describe_member(joining)))
         .at_rank(joining.rank, joining.host);

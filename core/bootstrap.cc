@@ -12,50 +12,16 @@
 
 #include "core/agreement.h"
 #include "core/checked_collective.h"
+#include "core/cores.h"
 #include "core/data_plane.h"
 #include "core/net/descriptors.h"
 #include "core/net/signals.h"
+#include "core/rendezvous_store.h"
 
 namespace pushpull {
 namespace {
 
 constexpr Duration kRankZerosWord = std::chrono::seconds(2);
-constexpr char kDefaultTcp[] = "tcp://127.0.0.1:29500";
-constexpr char kDefaultRedis[] = "redis://127.0.0.1:6379/0";
-
-std::string scheme_of(std::string_view url) {
-  const size_t at = url.find("://");
-  return std::string(at == std::string_view::npos ? "" : url.substr(0, at));
-}
-
-// The module behind a backend's name: gloo-redis is gloo that found its ranks in another way.
-std::string module_of(const std::string& backend) {
-  return backend == "gloo-redis" ? "gloo" : backend;
-}
-
-Result<std::string> rendezvous_url(const Settings& settings) {
-  std::string url = settings.rendezvous;
-  const bool redis = settings.backend == "gloo-redis";
-  if (url.empty()) url = redis ? kDefaultRedis : kDefaultTcp;
-  const std::string scheme = scheme_of(url);
-  if (redis && scheme != "redis" && scheme != "rediss")
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("backend gloo-redis needs a redis:// rendezvous, but it is {}://…; set "
-                            "PUSHPULL_RENDEZVOUS to redis://host:port/db or use backend gloo",
-                            scheme));
-  return url;
-}
-
-// The host that a rendezvous URL points to; empty for files.
-Endpoint rendezvous_host(const std::string& url) {
-  const size_t start = url.find("://");
-  if (start == std::string::npos || scheme_of(url) == "file") return {};
-  std::string rest = url.substr(start + 3);
-  rest = rest.substr(0, rest.find('/'));
-  if (const size_t at = rest.rfind('@'); at != std::string::npos) rest = rest.substr(at + 1);
-  auto endpoint = parse_endpoint(rest, 1);
-  return endpoint ? *endpoint : Endpoint{};
-}
 
 std::string first_line(const char* file) {
   std::ifstream in(file);
@@ -110,10 +76,9 @@ class Bootstrap {
     if (alone()) {
       if (auto r = lead_alone(); !r) return r;
     } else {
-      // One to the coordinator or from each rank, and one to each rank for every lane.
+      // One to the coordinator or from each rank, and one to each rank for the data.
       const auto others = static_cast<size_t>(identity_.size - 1);
-      const auto lanes = static_cast<size_t>(std::max(settings_.lanes, 1));
-      if (auto r = allow_descriptors((1 + lanes) * others); !r) logger_->warning(r.error().message());
+      if (auto r = allow_descriptors(2 * others); !r) logger_->warning(r.error().message());
       if (auto r = find_rendezvous(); !r) return r;
       if (auto r = choose_listener(); !r) return r;
       if (auto r = leader() ? lead() : follow(); !r) return r;
@@ -130,21 +95,12 @@ class Bootstrap {
     if (*own) {
       rendezvous_ = std::move(*own);
     } else {
-      auto url = rendezvous_url(settings_);
-      if (!url) return fail(url.error());
-      auto factory = registry_.store(scheme_of(*url) == "rediss" ? "redis" : scheme_of(*url));
-      if (!factory) return fail(factory.error());
-      StoreOptions options;
-      options.url = *url;
-      options.job = settings_.job;
-      options.secret = settings_.secret;
-      options.user = settings_.redis_user;
-      options.password = settings_.redis_password;
-      options.host_it = leader();
-      options.interface = settings_.interface;
-      auto store = (*factory)->open(options, deadline_);
+      auto options = rendezvous_options(settings_);
+      if (!options) return fail(options.error());
+      options->host_it = leader();
+      auto store = open_store(*options, registry_, deadline_);
       if (!store) return fail(store.error());
-      toward_ = rendezvous_host(*url);
+      toward_ = rendezvous_host(options->url);
       rendezvous_ = make_store_rendezvous(std::move(*store), settings_.job);
     }
     secret_ = settings_.secret;
@@ -360,16 +316,10 @@ class Bootstrap {
     }
   }
 
-  size_t ranks_here() const {
-    const auto& all = session_->group.members;
-    return static_cast<size_t>(std::count_if(
-        all.begin(), all.end(), [this](const Member& m) { return m.boot_id == me_.boot_id; }));
-  }
-
   void start_scheduler(std::unique_ptr<Collective> collective) {
     Scheduler::Options options;
     options.leave_timeout = settings_.leave_timeout;
-    options.drive = shared_control_ && ranks_here() <= std::thread::hardware_concurrency();
+    options.drive = shared_control_ && !ranks_outnumber_cores(session_->group);
     if (ControlServer* server = session_->server.get())
       options.batch_started = [server](uint64_t number) { server->batch_started(number); };
     session_->scheduler = std::make_shared<Scheduler>(

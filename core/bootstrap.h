@@ -29,7 +29,6 @@ struct Session {
   std::unique_ptr<Inbox> inbox;
   Group group;
   std::shared_ptr<Scheduler> scheduler;   // shared with the loop's timer
-  std::vector<int> data_descriptors;      // for a fork's child
   std::jthread withdrawing;               // rank 0: takes its advert away, while nobody waits for that
 
   ~Session();

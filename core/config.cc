@@ -347,7 +347,6 @@ Result<Settings> Config::settings() const {
   s.fusion_bytes = bytes("tuning.fusion_bytes");
   s.chunk_bytes = bytes("tuning.chunk_bytes");
   s.shm_chunk_bytes = bytes("tuning.shm_chunk_bytes");
-  s.lanes = static_cast<int>(integer("tuning.lanes"));
   s.local = text("local");
   s.exchange = text("exchange");
   return s;

@@ -59,8 +59,6 @@ const std::vector<ConfigKey>& config_schema() {
        "Pieces in which hosts exchange."},
       {"tuning.shm_chunk_bytes", "PUSHPULL_SHM_CHUNK_BYTES", "", kBytes, "64KiB", "1KiB..1GiB",
        "Pieces in which ranks of one host exchange."},
-      {"tuning.lanes", "PUSHPULL_LANES", "", kInt, "1", "1..64",
-       "How many times the group is connected, with a thread each."},
       {"launch.engine", "PUSHPULL_ENGINE", "--engine", kChoice, "auto",
        "auto|local|mpirun|slurm|kubernetes",
        "What starts the workers; auto takes slurm inside an allocation, mpirun for the mpi backend "

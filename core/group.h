@@ -27,13 +27,13 @@ struct Member {
 };
 
 // Connects authenticated byte streams between members. Every member of the group calls connect()
-// with the same lane at about the same time; the higher rank dials the lower. Retries until the
-// deadline. Wrong or hostile connections are counted, logged and dropped without disturbing it.
+// at about the same time, once; the higher rank dials the lower. Retries until the deadline.
+// Wrong or hostile connections are counted, logged and dropped without disturbing it.
 class Mesh {
  public:
   virtual ~Mesh() = default;
   // sockets[r] is connected to member r (non-blocking, CLOEXEC, TCP_NODELAY); invalid for this rank.
-  [[nodiscard]] virtual Result<std::vector<Socket>> connect(int lane, Deadline deadline) = 0;
+  [[nodiscard]] virtual Result<std::vector<Socket>> connect(Deadline deadline) = 0;
 };
 
 // Of each member the lowest rank that it may share memory with, as far as one can tell without

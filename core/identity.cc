@@ -7,7 +7,7 @@
 
 #include "core/config.h"
 #include "core/environment.h"
-#include "core/store.h"
+#include "core/rendezvous_store.h"
 #include "core/text.h"
 
 namespace pushpull {
@@ -30,7 +30,7 @@ Error unknown_backend(const std::string& name, const Registry& registry) {
 }
 
 Result<Backend*> chosen_backend(const std::string& name, Registry& registry) {
-  const std::string module = name == "gloo-redis" ? "gloo" : name;
+  const std::string module = module_of(name);
   if (is_internal_backend(module)) return fail(unknown_backend(name, registry));
   auto backend = registry.backend(module);
   if (backend || backend.error().code() != ErrorCode::kInvalidArgument) return backend;
@@ -93,28 +93,20 @@ Result<Identity> of_settings(const Settings& settings) {
 // PUSHPULL_RANK=auto: the store hands ranks out. Any `size` tickets in a row are the ranks from 0 to
 // size - 1, also after a start that ended half-way.
 Result<int> draw_rank(const Settings& settings, Registry& registry) {
-  const std::string& url = settings.rendezvous;
-  const std::string scheme = url.substr(0, std::min(url.find("://"), url.size()));
   if (settings.size < 1) {
     return fail(ErrorCode::kInvalidArgument,
                 "PUSHPULL_RANK=auto needs to know of how many ranks; set PUSHPULL_SIZE");
   }
-  if (scheme != "redis" && scheme != "rediss" && scheme != "file") {
+  const auto options = rendezvous_options(settings);
+  if (!options) return fail(options.error());
+  const std::string kind = store_kind(options->url);
+  if (kind != "redis" && kind != "file") {
     return fail(ErrorCode::kInvalidArgument,
                 "PUSHPULL_RANK=auto needs a store that is there before the ranks are; set "
                 "PUSHPULL_RENDEZVOUS to redis://host:port/db or file:///folder, or number the ranks");
   }
-  auto factory = registry.store(scheme == "file" ? "file" : "redis");
-  if (!factory) return fail(factory.error());
-  StoreOptions options;
-  options.url = url;
-  options.job = settings.job;
-  options.secret = settings.secret;
-  options.user = settings.redis_user;
-  options.password = settings.redis_password;
-  options.interface = settings.interface;
   const Deadline deadline = deadline_in(settings.rendezvous_timeout);
-  auto store = (*factory)->open(options, deadline);
+  auto store = open_store(*options, registry, deadline);
   if (!store) return fail(store.error());
   auto ticket = (*store)->add(fmt::format("pushpull:{}:tickets", settings.job), 1, deadline);
   if (!ticket) return fail(ticket.error());

@@ -174,9 +174,8 @@ class KVStoreImpl final : public KVStore, private ForkObserver {
   }
 
   void after_fork_in_child() override {
-    std::vector<int> fds = session_->data_descriptors;
-    if (session_->server)
-      for (int fd : session_->server->descriptors()) fds.push_back(fd);
+    std::vector<int> fds;
+    if (session_->server) fds = session_->server->descriptors();
     fds.push_back(session_->link->fd());
     for (int fd : fds)
       if (fd >= 0) ::close(fd);

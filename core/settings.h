@@ -38,7 +38,6 @@ struct Settings {
   size_t fusion_bytes = 4u << 20;    // how much one batch carries
   size_t chunk_bytes = 256u << 10;   // pipelining unit of the exchange across hosts
   size_t shm_chunk_bytes = 64u << 10;
-  int lanes = 1;
   std::string local = "auto";        // ranks of one host: "shm", "backend", "auto"
   std::string exchange = "auto";     // across hosts: "ring", "direct", "auto", "mpi"
 };

@@ -20,7 +20,7 @@ import numpy as np
 from mxnet import autograd, gluon
 from sklearn.datasets import load_digits
 
-import pushpull.mxnet  # noqa: F401  makes the store types known to mx.kv.create
+import pushpull.mxnet as pp  # makes the store types known to mx.kv.create
 
 
 def parse_arguments():
@@ -134,29 +134,22 @@ class Checkpoints:
         """-> the step to go on with, on every rank."""
         if self.folder is None:
             return 0
-        newest = self._complete()[-1:] if self.store.rank == 0 else []
-        step = self._from_rank_0("step", [int(newest[0].name[5:]) if newest else 0], "int64")
-        if step == [0]:
-            return 0
-        if newest:
-            network.load_parameters(str(newest[0] / "parameters"))
-        for name, parameter in network.collect_params().items():
-            self.store.broadcast(f"checkpoint:{name}", parameter.data(), root_rank=0)
-        state = (newest[0] / "optimizer").read_bytes() if newest else b""
-        size = self._from_rank_0("size", [len(state)], "int64")[0]
-        state = self._from_rank_0("state", np.frombuffer(state.ljust(size), "uint8"), "uint8")
-        with tempfile.NamedTemporaryFile() as file:
-            pathlib.Path(file.name).write_bytes(bytes(state))
-            trainer.load_states(file.name)
-        return step[0]
+        pp.init(self.store)
+        step, state = 0, b""
+        if self.store.rank == 0 and self._complete():
+            newest = self._complete()[-1]
+            step, state = int(newest.name[5:]), (newest / "optimizer").read_bytes()
+            network.load_parameters(str(newest / "parameters"))
+        step, state = pp.broadcast_object((step, state))
+        if step > 0:
+            pp.broadcast_parameters(network.collect_params())
+            with tempfile.NamedTemporaryFile() as file:
+                pathlib.Path(file.name).write_bytes(state)
+                trainer.load_states(file.name)
+        return step
 
     def _complete(self):
         return sorted(self.folder.glob("step-*")) if self.folder.is_dir() else []
-
-    def _from_rank_0(self, key, values, dtype):
-        array = mx.nd.array(values, dtype=dtype)
-        self.store.broadcast(f"checkpoint:{key}", array, root_rank=0)
-        return array.asnumpy().tolist()
 
 
 def train(network, store, images, labels, arguments):

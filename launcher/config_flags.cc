@@ -44,7 +44,7 @@ void ConfigFlags::add_to(CLI::App& command) {
   }
   command
       .add_option("--set", set_,
-                  "Any other setting, as in --set tuning.lanes=2; may be given often.")
+                  "Any other setting, as in --set tuning.chunk_bytes=1MiB; may be given often.")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

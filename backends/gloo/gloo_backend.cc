@@ -19,7 +19,7 @@ class GlooBackend final : public Backend {
 
   Result<std::unique_ptr<Collective>> connect(const Group& group, const Settings& settings,
                                               Deadline deadline) override {
-    auto sockets = group.mesh->connect(0, deadline);
+    auto sockets = group.mesh->connect(deadline);
     if (!sockets) return fail(sockets.error());
     std::vector<transport::Peer> peers;
     for (int r = 0; r < group.size(); ++r)

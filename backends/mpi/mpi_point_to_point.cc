@@ -10,22 +10,22 @@
 
 #include "backends/mpi/mpi_backoff.h"
 #include "backends/mpi/mpi_error.h"
+#include "core/cores.h"
 
 namespace pushpull {
 
 namespace {
 
-bool more_ranks_than_processors(const Group& group) {
-  const std::string& host = group.members[static_cast<size_t>(group.rank)].host;
-  const auto here = std::count_if(group.members.begin(), group.members.end(),
-                                  [&](const Member& m) { return m.host == host; });
-  return here > sysconf(_SC_NPROCESSORS_ONLN);
-}
+constexpr size_t kNearBlock = size_t{256} << 10;
+// Below Open MPI's limit for messages over TCP that are sent at once (64 KiB with its own header).
+// A larger one asks first, and the question waits behind megabytes in the socket's buffer, both
+// ways: 67 % of a link of 1 Gbit/s, against 95 %.
+constexpr size_t kFarBlock = size_t{60} << 10;
 
 // Enough to keep a link busy with few peers, little memory with many.
-int window_for(int ranks) {
-  if (ranks <= 9) return 4;
-  return ranks <= 33 ? 2 : 1;
+size_t bytes_under_way(int ranks) {
+  if (ranks <= 9) return size_t{1} << 20;
+  return ranks <= 33 ? size_t{512} << 10 : size_t{256} << 10;
 }
 
 }  // namespace
@@ -37,13 +37,18 @@ MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int
       tag_(tag),
       world_ranks_(std::move(world_ranks)),
       group_(std::move(group)),
-      crowded_(more_ranks_than_processors(group_)),
-      window_(window_for(group_.size())),
+      crowded_(ranks_outnumber_cores(group_)),
       patience_(patience),
       channels_(2 * static_cast<size_t>(group_.size())) {
+  const size_t most = bytes_under_way(group_.size());
+  near_ = {kNearBlock, static_cast<int>(most / kNearBlock), {}};
+  far_ = {kFarBlock, static_cast<int>(most / kFarBlock), {}};
+  const std::vector<int> hosts = candidate_hosts(group_.members);
+  const int here = hosts[static_cast<size_t>(group_.rank)];
   for (size_t i = 0; i < channels_.size(); ++i) {
     channels_[i].peer = static_cast<int>(i / 2);
     channels_[i].sending = i % 2 == 0;
+    channels_[i].cut = hosts[i / 2] == here ? &near_ : &far_;
   }
   process_.group_opened();
 }
@@ -75,14 +80,15 @@ Result<PointToPoint::Ticket> MpiPointToPoint::enqueue(Channel& channel, std::byt
   added.channel = &channel;
   added.memory = memory;
   added.bytes = bytes;
-  added.segments_left = std::max<size_t>(1, (bytes + kBlockBytes - 1) / kBlockBytes);
+  added.segments_left =
+      std::max<size_t>(1, (bytes + channel.cut->block_bytes - 1) / channel.cut->block_bytes);
   channel.waiting.push_back(ticket);
   if (auto started = start_segments(channel); !started) return fail(broken(started.error()));
   return ticket;
 }
 
 Result<void> MpiPointToPoint::start_segments(Channel& channel) {
-  while (channel.under_way < window_ && !channel.waiting.empty()) {
+  while (channel.under_way < channel.cut->window && !channel.waiting.empty()) {
     const Ticket ticket = channel.waiting.front();
     if (auto started = start_segment(channel, ticket); !started) return started;
     if (message(ticket).started == message(ticket).bytes) channel.waiting.pop_front();
@@ -96,14 +102,15 @@ Result<void> MpiPointToPoint::start_segment(Channel& channel, Ticket ticket) {
   segment.ticket = ticket;
   segment.channel = &channel;
   segment.memory = whole.memory + whole.started;
-  segment.bytes = std::min(whole.bytes - whole.started, kBlockBytes);
-  if (free_blocks_.empty()) {
-    segment.block = std::make_unique<Block>();
+  segment.bytes = std::min(whole.bytes - whole.started, channel.cut->block_bytes);
+  std::vector<Block>& free = channel.cut->free;
+  if (free.empty()) {
+    segment.block = std::make_unique_for_overwrite<std::byte[]>(channel.cut->block_bytes);
   } else {
-    segment.block = std::move(free_blocks_.back());  // the last used is the one in the cache
-    free_blocks_.pop_back();
+    segment.block = std::move(free.back());  // the last used is the one in the cache
+    free.pop_back();
   }
-  std::byte* const block = segment.block->bytes;
+  std::byte* const block = segment.block.get();
   if (channel.sending && segment.bytes != 0) std::memcpy(block, segment.memory, segment.bytes);
 
   const int peer = world_ranks_[static_cast<size_t>(channel.peer)];
@@ -163,11 +170,11 @@ Result<void> MpiPointToPoint::finish_segment(size_t index, const MPI_Status& sta
           fmt::format("{} sent {} bytes over MPI where rank {} expected {}: the ranks do not "
                       "run the same version or configuration",
                       group_.describe(channel.peer), count, own_name(), segment.bytes));
-    if (segment.bytes != 0) std::memcpy(segment.memory, segment.block->bytes, segment.bytes);
+    if (segment.bytes != 0) std::memcpy(segment.memory, segment.block.get(), segment.bytes);
   }
   --message(segment.ticket).segments_left;
   ++finished_segments_;
-  free_blocks_.push_back(std::move(segment.block));
+  channel.cut->free.push_back(std::move(segment.block));
   --channel.under_way;
   return {};
 }

@@ -45,16 +45,20 @@ class MpiPointToPoint : public PointToPoint {
   [[nodiscard]] Result<void> greet(Deadline deadline);
 
  private:
-  static constexpr size_t kBlockBytes = size_t{256} << 10;
-  struct alignas(64) Block {
-    Block() {}  // leaves the bytes as they are
-    std::byte bytes[kBlockBytes];
+  // Memory that MPI may keep.
+  using Block = std::unique_ptr<std::byte[]>;
+  // How messages are cut on their way to some peers.
+  struct Cut {
+    size_t block_bytes;
+    int window;  // segments under way per channel
+    std::vector<Block> free;
   };
 
   // One direction with one peer: messages of which a part has not been started, in order.
   struct Channel {
     int peer = 0;
     bool sending = false;
+    Cut* cut = nullptr;
     int under_way = 0;
     std::deque<Ticket> waiting;
   };
@@ -70,7 +74,7 @@ class MpiPointToPoint : public PointToPoint {
   struct Segment {
     Ticket ticket = 0;
     Channel* channel = nullptr;
-    std::unique_ptr<Block> block;
+    Block block;
     std::byte* memory = nullptr;
     size_t bytes = 0;
   };
@@ -99,7 +103,6 @@ class MpiPointToPoint : public PointToPoint {
 
   const Group group_;
   const bool crowded_;
-  const int window_;  // segments under way per channel
   const Duration patience_;
 
   std::vector<Channel> channels_;  // 2 * peer, plus 1 for receiving
@@ -109,7 +112,7 @@ class MpiPointToPoint : public PointToPoint {
   std::vector<Segment> segments_;
   std::vector<int> finished_;  // of MPI_Testsome
   std::vector<MPI_Status> statuses_;
-  std::vector<std::unique_ptr<Block>> free_blocks_;
+  Cut near_, far_;  // to ranks of this host, and of others
   uint64_t finished_segments_ = 0;
 
   std::atomic<bool> stopped_{false};

@@ -9,6 +9,7 @@
 
 #include "backends/shm/shm_plan.h"
 #include "backends/shm/shm_signals.h"
+#include "core/cores.h"
 #include "core/reduce.h"
 
 namespace pushpull {
@@ -41,7 +42,8 @@ class ShmCollective final : public Collective {
       : segment_(std::move(segment)),
         rank_(group.rank),
         size_(group.size()),
-        signals_(*segment_, rank_, names(group), hosts(group), patience),
+        signals_(*segment_, rank_, names(group), hosts(group), patience,
+                 ranks_outnumber_cores(group)),
         plan_(segment_->chunk_bytes()),
         process_(::getpid()) {}
 

@@ -7,7 +7,6 @@
 #include <bit>
 #include <climits>
 #include <ctime>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -44,15 +43,13 @@ void futex_wake(Signal& signal) {
 }  // namespace
 
 Signals::Signals(const Segment& segment, int rank, std::vector<std::string> names,
-                 std::vector<std::string> hosts, Duration patience)
+                 std::vector<std::string> hosts, Duration patience, bool crowded)
     : segment_(segment),
       rank_(rank),
       names_(std::move(names)),
       hosts_(std::move(hosts)),
       patience_(patience),
-      // Where ranks share cores, a spinning one keeps the awaited one from running.
-      spins_(static_cast<unsigned>(segment.ranks()) <= std::thread::hardware_concurrency() ? kSpins
-                                                                                           : 0) {}
+      spins_(crowded ? 0 : kSpins) {}
 
 void Signals::post(Counter counter, uint64_t value) {
   Signal& signal = segment_.signals(rank_).*counter;

@@ -21,8 +21,9 @@ class Signals {
   using Counter = Signal RankSignals::*;
 
   // `names[r]` is for messages. `patience`: how long a rank may be waited for; zero: for ever.
+  // `crowded`: ranks share cores, so that a spinning one keeps the awaited one from running.
   Signals(const Segment& segment, int rank, std::vector<std::string> names,
-          std::vector<std::string> hosts, Duration patience);
+          std::vector<std::string> hosts, Duration patience, bool crowded);
 
   // This rank's counter becomes `value`.
   void post(Counter counter, uint64_t value);

@@ -18,7 +18,6 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -39,6 +39,7 @@
 #include "backends/exchange/exchange.h"
 #include "backends/gloo/gloo_context.h"
 #include "backends/gloo/gloo_point_to_point.h"
+#include "bench/micro/cpu_seconds.h"
 #include "tests/support/loopback.h"
 #include "tests/support/process.h"
 
@@ -84,15 +85,6 @@ struct Choice {
   int receive_buffer = 0;
   Settings settings;
 };
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
 
 class Variant {
  public:
@@ -179,10 +171,10 @@ class MemcpyOfTheSet : public Variant {
   std::vector<char> other_;
 };
 
-std::shared_ptr<GlooContext> connect(testing::LoopbackNetwork& network, int rank, int lane,
+std::shared_ptr<GlooContext> connect(testing::LoopbackNetwork& network, int rank,
                                      const Choice& choice) {
   const Group group = network.group(rank);
-  auto sockets = group.mesh->connect(lane, never());
+  auto sockets = group.mesh->connect(never());
   if (!sockets) die(sockets.error().message());
   for (const Socket& socket : *sockets) {
     if (!socket.valid()) continue;
@@ -241,8 +233,8 @@ struct Run {
   std::vector<double> seconds, cpu;
 };
 
-void run_rank(const Options& options, Board& board, testing::LoopbackNetwork& network,
-              const std::string& folder, int rank) {
+void run_rank(const Options& options, Board& board,
+              std::deque<testing::LoopbackNetwork>& networks, const std::string& folder, int rank) {
   size_t elements = 0;
   for (size_t count : options.counts) elements += (count + 63) / 64 * 64;
   std::vector<double> memory(elements + 16, 0.0);
@@ -253,16 +245,15 @@ void run_rank(const Options& options, Board& board, testing::LoopbackNetwork& ne
     Run run;
     run.choice = parse_choice(options.variants[i]);
     run.bytes = elements * size_of(run.choice.dtype);
-    const int lane = static_cast<int>(i);
+    testing::LoopbackNetwork& network = networks[i];
     if (run.choice.kind == "ours")
-      run.variant = std::make_unique<Ours>(options, run.choice,
-                                           connect(network, rank, lane, run.choice), data);
+      run.variant = std::make_unique<Ours>(options, run.choice, connect(network, rank, run.choice),
+                                           data);
     else if (run.choice.kind == "gloo")
       run.variant = std::make_unique<Gloo>(
           connect_stock(folder + "/" + std::to_string(i), rank, options.ranks), floats, elements);
     else if (run.choice.kind == "gloo-on-ours")
-      run.variant =
-          std::make_unique<Gloo>(connect(network, rank, lane, run.choice), floats, elements);
+      run.variant = std::make_unique<Gloo>(connect(network, rank, run.choice), floats, elements);
     else if (run.choice.kind == "memcpy")
       run.variant = std::make_unique<MemcpyOfTheSet>(data, run.bytes);
     else
@@ -318,9 +309,9 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   auto* board = static_cast<Board*>(
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  testing::LoopbackNetwork network(options.ranks);
+  std::deque<testing::LoopbackNetwork> networks;  // one per variant
   for (size_t i = 0; i < options.variants.size(); ++i)
-    if (auto ok = network.prepare(static_cast<int>(i)); !ok) die(ok.error().message());
+    if (auto ok = networks.emplace_back(options.ranks).prepare(); !ok) die(ok.error().message());
   const testing::TemporaryDirectory temporary;
   const std::string& folder = temporary.path();
   if (folder.empty()) die("no temporary folder");
@@ -330,7 +321,7 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t child = ::fork();
     if (child == 0) {
-      run_rank(options, *board, network, folder, rank);
+      run_rank(options, *board, networks, folder, rank);
       std::fflush(stdout);
       std::_Exit(0);
     }

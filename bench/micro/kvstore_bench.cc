@@ -8,7 +8,6 @@
 // memcpy of the set by one thread, in turns. `call`: one tensor, one call at a time. A time is the
 // slowest rank's. `idle`: some calls, and then what ranks use that have nothing to do.
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +26,7 @@
 
 #include <pthread.h>
 
+#include "bench/micro/cpu_seconds.h"
 #include "core/kvstore.h"
 #include "core/net/hello.h"
 
@@ -57,15 +57,6 @@ struct Plan {
 
 double since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double cpu_seconds() {
-  rusage use{};
-  ::getrusage(RUSAGE_SELF, &use);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
 // Bytes of 1.0 and of the sum of ones, as the dtype writes them.

@@ -8,7 +8,6 @@
 // step, counted with the slowest rank, and the CPU time of a step over all ranks. Several stores
 // take turns with the tensors: as many connections and data threads, as if the group were connected
 // several times. With 0 iterations it is idle for five seconds instead and prints what that cost.
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -20,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/micro/cpu_seconds.h"
 #include "core/config.h"
 #include "core/create_store.h"
 #include "core/environment.h"
@@ -32,15 +32,6 @@ using namespace pushpull;
 [[noreturn]] void die(const std::string& what) {
   std::fprintf(stderr, "kvstore_step: %s\n", what.c_str());
   std::exit(1);
-}
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
 std::vector<size_t> read_shapes(const char* path) {

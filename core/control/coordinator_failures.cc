@@ -73,7 +73,8 @@ void Coordinator::State::fail_on_arrival(Slot slot, int rank, bool tell) {
 
 // ---- mismatch ----
 
-// "key 'w' differs between ranks: rank 0 has float32 (64, 3), ranks 1-2 have float16 (64, 3)"
+// "key 'w' differs between ranks: rank 0 has float32 (64, 3), ranks 1-2 have float16 (64, 3); give
+// this key the same shape, dtype and scale on every rank"
 void Coordinator::State::fail_mismatched(Slot slot) {
   const Call& call = calls[slot];
   std::map<uint32_t, std::vector<int>> by_variant;
@@ -98,6 +99,8 @@ void Coordinator::State::fail_mismatched(Slot slot) {
     if (sides.size() == 2 && who.size() == 1 && options.size > 2) culprit = who.front();
   }
   if (sides.size() > kMaxSides) message += fmt::format(" and {} more", sides.size() - kMaxSides);
+  message += fmt::format("; give this key the same shape, dtype and {} on every rank",
+                         key.kind == CallKind::kBroadcast ? "root" : "scale");
   fail_call(call.key, call.number, ErrorCode::kMismatch, culprit, std::move(message));
 }
 
@@ -166,8 +169,9 @@ void Coordinator::State::fail_facing(const Facing& facing) {
   for (const auto& [who, text] : sides)
     if (who.size() == 1 && options.size > 2) culprit = who.front();
   const std::string message =
-      fmt::format("key {} differs between ranks: {}, {}", quoted_key(keys[facing.keys[0]].name),
-                  sides[0].second, sides[1].second);
+      fmt::format("key {} differs between ranks: {}, {}; make the same calls of this key on every "
+                  "rank",
+                  quoted_key(keys[facing.keys[0]].name), sides[0].second, sides[1].second);
 
   Failed failed[2];
   for (int side = 0; side < 2; ++side) {

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "core/control/mailbox_sender.h"
+
 namespace pushpull {
 namespace {
-
-constexpr auto kRetry = std::chrono::milliseconds(1);
 
 // Also what wakes a reader of the shared mailbox.
 const std::string& heartbeat_frame() {
@@ -34,9 +34,8 @@ struct SocketLinkState {
 
   // Set once; the pointers are published by `shared`.
   std::unique_ptr<MailboxReader> reader;
-  std::unique_ptr<MailboxWriter> writer;
+  std::shared_ptr<MailboxSender> writer;
   std::atomic<bool> shared = false;
-  std::atomic<bool> retrying = false;
 
   std::atomic<Clock::time_point> heard = Clock::now();  // either way
   // Only on the loop's thread.
@@ -143,7 +142,7 @@ class SocketLink final : public ControlLink {
     std::string frames;
     for (const FromRank& m : messages) encode(m, &frames);
     if (state_->shared.load(std::memory_order_acquire)) {
-      write(io_, state_, frames);
+      state_->writer->send(frames);
     } else {
       state_->connection->send(frames);
     }
@@ -153,7 +152,10 @@ class SocketLink final : public ControlLink {
     const std::weak_ptr weak = state_;
     const auto take = [state = state_.get()](std::string_view bytes) { return state->take(bytes); };
     state_->reader = std::make_unique<MailboxReader>(*pair.in, pair.owner, take);
-    state_->writer = std::make_unique<MailboxWriter>(*pair.out, pair.owner);
+    state_->writer = std::make_shared<MailboxSender>(
+        io_, pair, state_->connection, heartbeat_frame(), [weak] {
+          if (const auto live = weak.lock()) live->fail("it stopped reading");
+        });
     state_->shared.store(true, std::memory_order_release);
     // What came before this rank looked for it.
     io_.post([weak] {
@@ -179,20 +181,6 @@ class SocketLink final : public ControlLink {
   int fd() const override { return state_->connection->closed() ? -1 : state_->connection->fd(); }
 
  private:
-  static void write(IoThread& io, const std::shared_ptr<SocketLinkState>& state,
-                    std::string_view frames) {
-    const auto after = state->writer->write(frames);
-    if (after.wake) state->connection->send(heartbeat_frame());
-    if (after.stuck) return state->fail("it stopped reading");
-    if (!after.retry || state->retrying.exchange(true)) return;
-    io.after(kRetry, [&io, weak = std::weak_ptr(state)] {
-      const auto live = weak.lock();
-      if (!live) return;
-      live->retrying = false;
-      write(io, live, {});
-    });
-  }
-
   IoThread& io_;
   std::shared_ptr<SocketLinkState> state_;
 };

@@ -12,17 +12,6 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kVerdictDrain = std::chrono::seconds(2);
-constexpr auto kRetry = std::chrono::milliseconds(1);
-
-// Also what wakes a reader of a shared mailbox.
-const std::string& heartbeat_frame() {
-  static const std::string frame = [] {
-    std::string encoded;
-    encode(ToRank(CoordinatorHeartbeat{}), &encoded);
-    return encoded;
-  }();
-  return frame;
-}
 
 }  // namespace
 
@@ -139,7 +128,7 @@ void ControlServer::queue(int rank, Peer& peer, std::string_view frame, bool las
     peer.outgoing.append(frame);
     return;
   }
-  if (!peer.outgoing.empty()) flush(rank, peer, std::exchange(peer.outgoing, {}));
+  if (!peer.outgoing.empty()) flush(peer, std::exchange(peer.outgoing, {}));
   // Over the connection always, since it ends with this.
   peer.connection->send(frame);
   peer.connection->finish(kVerdictDrain);
@@ -148,28 +137,15 @@ void ControlServer::queue(int rank, Peer& peer, std::string_view frame, bool las
 void ControlServer::flush_peers() {
   for (int rank : waiting_) {
     Peer& peer = peers_[rank];
-    if (!peer.outgoing.empty()) flush(rank, peer, peer.outgoing);
+    if (!peer.outgoing.empty()) flush(peer, peer.outgoing);
     peer.outgoing.clear();
   }
   waiting_.clear();
 }
 
-void ControlServer::flush(int rank, Peer& peer, std::string_view frames) {
-  if (!peer.writer) return peer.connection->send(frames);
-  const auto after = peer.writer->write(frames);
-  if (after.wake) peer.connection->send(heartbeat_frame());
-  if (after.stuck)
-    io_.post([this, rank, alive = std::weak_ptr(alive_)] {
-      if (alive.lock()) lose(rank, "it stopped reading");
-    });
-  if (!after.retry || std::exchange(retrying_, true)) return;
-  io_.after(kRetry, [this, alive = std::weak_ptr(alive_)] {
-    if (!alive.lock()) return;
-    std::lock_guard lock(mutex_);
-    retrying_ = false;
-    for (auto& [r, other] : peers_)
-      if (other.writer) flush(r, other, {});
-  });
+void ControlServer::flush(Peer& peer, std::string_view frames) {
+  if (peer.mailbox) return peer.mailbox->send(frames);
+  peer.connection->send(frames);
 }
 
 // ---- memory shared with ranks of this host ----
@@ -179,9 +155,19 @@ void ControlServer::share(int rank, const MailboxPair& pair) {
       *pair.in, pair.owner, [this, rank](std::string_view bytes) { return take(rank, bytes); });
   MailboxReader* const found = reader.get();
   readers_.emplace_back(rank, std::move(reader));
+  std::string bell;
+  encode(ToRank(CoordinatorHeartbeat{}), &bell);
+  // Whoever finds out may hold the lock.
+  const auto stuck = [this, rank, alive = std::weak_ptr(alive_)] {
+    io_.post([this, rank, alive] {
+      if (alive.lock()) lose(rank, "it stopped reading");
+    });
+  };
   {
     std::lock_guard lock(mutex_);
-    peers_[rank].writer = std::make_unique<MailboxWriter>(*pair.out, pair.owner);
+    Peer& peer = peers_[rank];
+    peer.mailbox =
+        std::make_shared<MailboxSender>(io_, pair, peer.connection, std::move(bell), stuck);
   }
   reader_of_[static_cast<size_t>(rank)].store(found, std::memory_order_release);
   // What came before this rank looked for it.

@@ -16,7 +16,7 @@
 #include "core/control/coordinator.h"
 #include "core/control/io_thread.h"
 #include "core/control/link.h"
-#include "core/control/mailbox.h"
+#include "core/control/mailbox_sender.h"
 #include "core/log.h"
 #include "core/net/hello.h"
 #include "core/net/socket.h"
@@ -59,7 +59,7 @@ class ControlServer : private Coordinator::Output {
   struct Peer {
     std::shared_ptr<Connection> connection;
     std::string outgoing;  // frames of the event that is being handled
-    std::unique_ptr<MailboxWriter> writer;  // where this rank shares memory with rank 0
+    std::shared_ptr<MailboxSender> mailbox;  // where this rank shares memory with rank 0
   };
 
   Result<void> check_free(const Hello& hello, const Member& member);
@@ -70,7 +70,7 @@ class ControlServer : private Coordinator::Output {
   template <class F>
   void handle(F&& event);
   void flush_peers();
-  void flush(int rank, Peer& peer, std::string_view frames);
+  static void flush(Peer& peer, std::string_view frames);
   Result<size_t> take(int rank, std::string_view bytes);
   Result<size_t> hear(int rank, std::string_view bytes);
 
@@ -92,8 +92,6 @@ class ControlServer : private Coordinator::Output {
   Coordinator coordinator_;
   std::map<int, Peer> peers_;  // by rank; ended ones stay until the end
   std::vector<int> waiting_;   // ranks with something in `outgoing`
-  bool retrying_ = false;      // a mailbox is full
-  std::vector<int> finished_;  // ranks whose connection ends after this event
   std::deque<ToRank> for_local_;
   bool delivering_ = false;
   std::thread::id deliverer_;

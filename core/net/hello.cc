@@ -130,7 +130,6 @@ void encode_fields(const Hello& hello, std::string* out) {
   to.string<uint16_t>(hello.job);
   to.string<uint16_t>(hello.run);
   to.integer(hello.generation);
-  to.integer(hello.lane);
   to.string<uint16_t>(hello.detail);
 }
 
@@ -143,7 +142,6 @@ std::optional<Hello> decode_fields(std::string_view fields) {
   hello.job = in.string<uint16_t>(kMaxJobBytes);
   hello.run = in.string<uint16_t>(kMaxRunBytes);
   hello.generation = in.integer<int32_t>();
-  hello.lane = in.integer<int32_t>();
   hello.detail = in.string<uint16_t>(kMaxDetailBytes);
   const bool known = hello.purpose >= Purpose::kControl && hello.purpose <= Purpose::kStore;
   if (!in.finished() || !known) return std::nullopt;

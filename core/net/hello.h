@@ -43,7 +43,6 @@ struct Hello {
   std::string run;  // empty for a store
   int32_t generation = 0;
   int32_t rank = -1;  // of the caller; -1 for a store client that has none yet
-  int32_t lane = 0;
   std::string detail;  // payload of the purpose (a Member for kControl), authenticated as well
 };
 

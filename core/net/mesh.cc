@@ -12,7 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,7 +23,6 @@ namespace pushpull {
 namespace {
 
 constexpr char kConfirmation = '+';
-constexpr int kMaxLanes = 256;
 constexpr int kMaxRanks = 1 << 20;
 constexpr int kListedRanks = 16;
 
@@ -46,13 +45,6 @@ class Waker {
 }  // namespace
 
 struct TcpMesh::State {
-  struct Lane {
-    int generation;
-    int rank;
-    int lane;
-    auto operator<=>(const Lane&) const = default;
-  };
-
   std::string secret;
   mutable std::mutex mutex;
   bool known = false;
@@ -61,8 +53,8 @@ struct TcpMesh::State {
     Hello hello;
     Socket socket;
   };
-  std::map<Lane, Arrival> arrived;
-  std::set<std::pair<int, int>> connected;  // generation and lane that connect() returned
+  std::map<std::pair<int, int>, Arrival> arrived;  // by generation and rank
+  std::set<int> connected;  // generations that connect() returned
   std::optional<Error> cancelled;
   std::set<const Waker*> wakers;
 
@@ -77,7 +69,7 @@ Result<void> TcpMesh::State::judge(const Hello& hello) const {
     return fail(Error(code, std::move(why)).at_rank(hello.rank));
   };
   if (hello.purpose != Purpose::kData || hello.rank < 0 || hello.rank >= kMaxRanks ||
-      hello.lane < 0 || hello.lane >= kMaxLanes || hello.generation < 0) {
+      hello.generation < 0) {
     return refuse(ErrorCode::kInvalidArgument, "this is no data connection of a rank");
   }
   if (!known) return {};
@@ -99,10 +91,9 @@ Result<void> TcpMesh::State::judge(const Hello& hello) const {
                   fmt::format("rank {} of {} has no reason to call rank {}", hello.rank,
                               group.size(), group.rank));
   }
-  if (connected.contains({hello.generation, hello.lane})) {
+  if (connected.contains(hello.generation)) {
     return refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("rank {} is connected to rank {} already (lane {})", hello.rank,
-                              group.rank, hello.lane));
+                  fmt::format("rank {} is connected to rank {} already", hello.rank, group.rank));
   }
   return {};
 }
@@ -112,12 +103,8 @@ Result<void> TcpMesh::State::judge(const Hello& hello) const {
 class TcpMesh::Connecting {
  public:
   // With these ranks, or with all.
-  Connecting(State& state, int lane, Deadline deadline, std::vector<int> ranks)
-      : state_(state),
-        lane_(lane),
-        began_(Clock::now()),
-        deadline_(deadline),
-        ranks_(std::move(ranks)) {}
+  Connecting(State& state, Deadline deadline, std::vector<int> ranks)
+      : state_(state), began_(Clock::now()), deadline_(deadline), ranks_(std::move(ranks)) {}
   ~Connecting() {
     const std::lock_guard lock(state_.mutex);
     state_.wakers.erase(&waker_);
@@ -145,7 +132,6 @@ class TcpMesh::Connecting {
   bool dials(int rank) const { return rank < group_.rank; }
 
   State& state_;
-  const int lane_;
   const Clock::time_point began_;
   const Deadline deadline_;
   const Waker waker_;
@@ -172,7 +158,7 @@ Result<std::vector<Socket>> TcpMesh::Connecting::run() {
   }
   const std::lock_guard lock(state_.mutex);
   if (state_.cancelled) return fail(*state_.cancelled);
-  state_.connected.insert({group_.generation, lane_});
+  state_.connected.insert(group_.generation);
   std::vector<Socket> sockets;
   for (const int r : ranks_) sockets.push_back(std::move(peers_[static_cast<size_t>(r)].socket));
   return sockets;
@@ -211,7 +197,7 @@ Result<void> TcpMesh::Connecting::take_arrived() {
   if (state_.cancelled) return fail(*state_.cancelled);
   for (const int r : ranks_) {
     if (r <= group_.rank) continue;
-    auto node = state_.arrived.extract({group_.generation, r, lane_});
+    auto node = state_.arrived.extract({group_.generation, r});
     if (node.empty()) continue;
     Peer& peer = peers_[static_cast<size_t>(r)];
     peer.socket.close();
@@ -230,7 +216,6 @@ Result<void> TcpMesh::Connecting::advance_dial(int rank, Peer& peer) {
     hello.run = group_.run;
     hello.generation = group_.generation;
     hello.rank = group_.rank;
-    hello.lane = lane_;
     peer.attempt.emplace(peer.address, state_.secret, std::move(hello), deadline_);
   }
   if (!peer.attempt->advance()) return {};
@@ -306,8 +291,8 @@ Error TcpMesh::Connecting::timeout() const {
   }
   if (count > kListedRanks) missing += fmt::format(" and {} more", count - kListedRanks);
   Error error(ErrorCode::kTimeout,
-              fmt::format("rank {} could not connect to all others within {} (lane {}); missing {}",
-                          group_.rank, seconds_text(deadline_ - began_), lane_, missing));
+              fmt::format("rank {} could not connect to all others within {}; missing {}",
+                          group_.rank, seconds_text(deadline_ - began_), missing));
   return error.at_rank(first, group_.members[static_cast<size_t>(first)].host);
 }
 
@@ -327,7 +312,7 @@ Result<void> TcpMesh::judge(const Hello& hello) const {
 void TcpMesh::accepted(const Hello& hello, Socket socket) {
   const std::lock_guard lock(state_->mutex);
   if (!state_->judge(hello)) return;
-  state_->arrived[{hello.generation, hello.rank, hello.lane}] = {hello, std::move(socket)};
+  state_->arrived[{hello.generation, hello.rank}] = {hello, std::move(socket)};
   state_->wake_all();
 }
 
@@ -345,19 +330,15 @@ void TcpMesh::set_group(const std::string& job, const std::string& run, int gene
                 [&](const auto& entry) { return !state_->judge(entry.second.hello); });
 }
 
-Result<std::vector<Socket>> TcpMesh::connect(int lane, Deadline deadline) {
-  if (lane < 0 || lane >= kMaxLanes) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("lane {} is out of range (0 to {})", lane, kMaxLanes - 1));
-  }
-  return Connecting(*state_, lane, deadline, {}).run();
+Result<std::vector<Socket>> TcpMesh::connect(Deadline deadline) {
+  return Connecting(*state_, deadline, {}).run();
 }
 
 class TcpMesh::Some final : public Mesh {
  public:
   Some(State& state, std::vector<int> ranks) : state_(state), ranks_(std::move(ranks)) {}
-  Result<std::vector<Socket>> connect(int lane, Deadline deadline) override {
-    return Connecting(state_, lane, deadline, ranks_).run();
+  Result<std::vector<Socket>> connect(Deadline deadline) override {
+    return Connecting(state_, deadline, ranks_).run();
   }
 
  private:

@@ -1,4 +1,4 @@
-// The Mesh over TCP: one acceptor per rank, sorted by who called for which lane.
+// The Mesh over TCP: one acceptor per rank, sorted by who called.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,7 @@
 
 namespace pushpull {
 
-// Takes data connections that an Acceptor accepted and dials the others. Lanes may be connected at
-// the same time by several threads. Thread-safe.
+// Takes data connections that an Acceptor accepted and dials the others. Thread-safe.
 //
 // After the hello the dialer sends one byte, so that the accepting side counts a connection only
 // once its dialer counts it too: one that gave up and tried again is never mistaken for the one
@@ -23,11 +22,10 @@ class TcpMesh : public Mesh {
   ~TcpMesh() override;
 
   // An Acceptor's `judge` for Purpose::kData. Until the group is known it checks only what can be
-  // known; afterwards job, run, generation, rank, and that the lane is not connected yet.
+  // known; afterwards job, run, generation, rank, and that it is not connected yet.
   [[nodiscard]] Result<void> judge(const Hello& hello) const;
   // An Acceptor's `accepted` for Purpose::kData; what does not belong to the group is dropped. A
-  // second connection of the same rank and lane replaces the first (its dialer gave up and tried
-  // again).
+  // second connection of the same rank replaces the first (its dialer gave up and tried again).
   void accepted(const Hello& hello, Socket socket);
 
   // Who we are and whom to dial; `members[r].address` are their listeners. Again for a new
@@ -36,9 +34,9 @@ class TcpMesh : public Mesh {
                  std::vector<Member> members);
 
   // A Timeout names the ranks that are missing, with host and what was seen last.
-  [[nodiscard]] Result<std::vector<Socket>> connect(int lane, Deadline deadline) override;
-  // The mesh of these ranks alone, this one among them; sockets come in their order. A lane is
-  // connected once, in whichever mesh. Valid as long as this object.
+  [[nodiscard]] Result<std::vector<Socket>> connect(Deadline deadline) override;
+  // The mesh of these ranks alone, this one among them; sockets come in their order. A
+  // generation is connected once, in whichever mesh. Valid as long as this object.
   std::unique_ptr<Mesh> among(std::vector<int> ranks);
   // Makes this and every later connect() return `reason` soon. Any thread.
   void cancel(const Error& reason);

@@ -9,7 +9,7 @@
 #include "core/kvstore.h"
 #include "core/net/acceptor.h"
 #include "core/net/endpoint.h"
-#include "core/store.h"
+#include "core/rendezvous_store.h"
 #include "launcher/check/peer_service.h"
 
 namespace pushpull::launcher {
@@ -69,21 +69,11 @@ class GroupCheck {
   }
 
   bool open_store() {
-    const std::string& url = settings_.rendezvous;
-    std::string scheme = url.substr(0, url.find("://"));
-    if (scheme == "rediss") scheme = "redis";
-    auto factory = registry_.store(scheme);
-    if (!factory) return give_up("rendezvous", factory.error(), "install what is missing");
-    StoreOptions options;
-    options.url = url;
-    options.job = settings_.job;
-    options.secret = settings_.secret;
-    options.user = settings_.redis_user;
-    options.password = settings_.redis_password;
-    options.host_it = identity_.rank == 0;
-    options.interface = settings_.interface;
-    options.time_to_live = 300s;
-    auto store = (*factory)->open(options, deadline_);
+    auto options = rendezvous_options(settings_);
+    if (!options) return give_up("rendezvous", options.error(), kRendezvousTodo);
+    options->host_it = identity_.rank == 0;
+    options->time_to_live = 300s;
+    auto store = pushpull::open_store(*options, registry_, deadline_);
     if (!store) return give_up("rendezvous", store.error(), kRendezvousTodo);
     store_ = std::move(*store);
     return true;
@@ -95,10 +85,7 @@ class GroupCheck {
   }
 
   bool publish() {
-    Endpoint toward;
-    if (const size_t at = settings_.rendezvous.find("tcp://"); at == 0) {
-      if (auto endpoint = parse_endpoint(settings_.rendezvous.substr(6))) toward = *endpoint;
-    }
+    const Endpoint toward = rendezvous_host(settings_.rendezvous);
     const auto address = choose_address(settings_.interface, toward, deadline_);
     if (!address) return give_up("interface", address.error(), "name another interface");
     const auto ports = parse_ports(settings_.ports);

@@ -21,6 +21,7 @@
 #include "core/net/hello.h"
 #include "core/net/resolve.h"
 #include "core/net/socket.h"
+#include "core/rendezvous_store.h"
 #include "launcher/process.h"
 
 namespace pushpull::launcher {
@@ -35,10 +36,6 @@ std::string first_line(const std::string& file) {
   std::string line;
   std::getline(in, line);
   return line;
-}
-
-std::string module_of(const std::string& backend) {
-  return backend == "gloo-redis" ? "gloo" : backend;
 }
 
 Finding check_backend(const std::string& name, bool needed, Registry& registry) {
@@ -85,19 +82,8 @@ Finding check_host_name() {
   return pass("host name", fmt::format("{}, {}", name, where));
 }
 
-// The host of a rendezvous URL; empty where it has none.
-Endpoint place_of(const std::string& url) {
-  const size_t start = url.find("://");
-  if (start == std::string::npos || url.starts_with("file:")) return {};
-  std::string rest = url.substr(start + 3);
-  rest = rest.substr(0, rest.find('/'));
-  if (const size_t at = rest.rfind('@'); at != std::string::npos) rest = rest.substr(at + 1);
-  const auto endpoint = parse_endpoint(rest, 1);
-  return endpoint ? *endpoint : Endpoint{};
-}
-
 Finding check_interface(const Settings& settings) {
-  const Endpoint toward = place_of(settings.rendezvous);
+  const Endpoint toward = rendezvous_host(settings.rendezvous);
   const auto address = choose_address(settings.interface, toward, deadline_in(5s));
   if (!address) {
     return failed("interface", address.error().message(),

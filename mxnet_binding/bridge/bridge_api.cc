@@ -10,15 +10,15 @@
 #include <utility>
 
 #include "mxnet_binding/bridge/array.h"
-#include "mxnet_binding/bridge/barrier.h"
 #include "mxnet_binding/bridge/engine_error.h"
+#include "mxnet_binding/bridge/group_wait.h"
 #include "mxnet_binding/bridge/mxnet_library.h"
 #include "mxnet_binding/bridge/store.h"
 
-using pushpull::bridge::Barrier;
 using pushpull::bridge::BridgedStore;
 using pushpull::bridge::CallOptions;
 using pushpull::bridge::Failure;
+using pushpull::bridge::GroupWait;
 using pushpull::bridge::MxnetLibrary;
 using pushpull::bridge::Result;
 
@@ -28,8 +28,8 @@ struct PushPullBridge {
 struct PushPullBridgedStore {
   std::shared_ptr<BridgedStore> store;
 };
-struct PushPullBridgedBarrier {
-  std::unique_ptr<Barrier> barrier;
+struct PushPullBridgedWait {
+  std::unique_ptr<GroupWait> wait;
 };
 
 namespace {
@@ -44,6 +44,12 @@ int report(Result<void> result) {
   if (result) return 0;
   last_failure() = std::move(result.error());
   return last_failure().code;
+}
+
+int give(Result<std::unique_ptr<GroupWait>> begun, PushPullBridgedWait** wait) {
+  if (!begun) return report(pushpull::bridge::fail(begun.error()));
+  *wait = new PushPullBridgedWait{std::move(*begun)};
+  return 0;
 }
 
 static_assert(pushpull::bridge::kNotOnHost == PUSHPULL_BRIDGE_NOT_ON_HOST);
@@ -111,28 +117,22 @@ int pushpull_bridge_handed_over_errors(PushPullBridgedStore* bridged) {
   return bridged->store->handed_over_errors() ? 1 : 0;
 }
 
-int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedBarrier** barrier) {
-  auto begun = Barrier::begin(store);
-  if (!begun) return report(pushpull::bridge::fail(begun.error()));
-  *barrier = new PushPullBridgedBarrier{std::move(*begun)};
-  return 0;
+int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedWait** wait) {
+  return give(GroupWait::barrier(store), wait);
 }
 
-int pushpull_bridge_join(PushPullStore* store, PushPullBridgedBarrier** barrier) {
-  auto begun = Barrier::begin_join(store);
-  if (!begun) return report(pushpull::bridge::fail(begun.error()));
-  *barrier = new PushPullBridgedBarrier{std::move(*begun)};
-  return 0;
+int pushpull_bridge_join(PushPullStore* store, PushPullBridgedWait** wait) {
+  return give(GroupWait::join(store), wait);
 }
 
-int pushpull_bridge_join_last(PushPullBridgedBarrier* barrier) { return barrier->barrier->last(); }
+int pushpull_bridge_group_wait_last(PushPullBridgedWait* wait) { return wait->wait->last(); }
 
-int pushpull_bridge_barrier_wait(PushPullBridgedBarrier* barrier, int milliseconds) {
-  auto result = barrier->barrier->wait(std::chrono::milliseconds(milliseconds));
+int pushpull_bridge_group_wait(PushPullBridgedWait* wait, int milliseconds) {
+  auto result = wait->wait->wait(std::chrono::milliseconds(milliseconds));
   return result ? report(std::move(*result)) : PUSHPULL_BRIDGE_PENDING;
 }
 
-void pushpull_bridge_barrier_free(PushPullBridgedBarrier* barrier) { delete barrier; }
+void pushpull_bridge_group_wait_free(PushPullBridgedWait* wait) { delete wait; }
 
 void pushpull_bridge_exit_with(int code) {
   const auto replace = [](int status, void* argument) {

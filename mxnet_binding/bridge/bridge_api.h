@@ -13,7 +13,7 @@ extern "C" {
 
 typedef struct PushPullBridge PushPullBridge; /* to one loaded MXNet */
 typedef struct PushPullBridgedStore PushPullBridgedStore;
-typedef struct PushPullBridgedBarrier PushPullBridgedBarrier;
+typedef struct PushPullBridgedWait PushPullBridgedWait;
 
 /* The array is not in host memory: copy it there by MXNet's own operators. No error text. */
 #define PUSHPULL_BRIDGE_NOT_ON_HOST 100
@@ -56,12 +56,12 @@ PUSHPULL_API int pushpull_bridge_handed_over_errors(PushPullBridgedStore* bridge
 
 /* Takes part in the group's next barrier. wait: 0 when it is done, PUSHPULL_BRIDGE_PENDING after
  * `milliseconds`, or its error. It may be freed at any time. */
-PUSHPULL_API int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedBarrier** barrier);
-PUSHPULL_API int pushpull_bridge_barrier_wait(PushPullBridgedBarrier* barrier, int milliseconds);
+PUSHPULL_API int pushpull_bridge_barrier(PushPullStore* store, PushPullBridgedWait** wait);
+PUSHPULL_API int pushpull_bridge_group_wait(PushPullBridgedWait* wait, int milliseconds);
 /* The same for the group's next join; when it is done, `last` tells the rank that joined last. */
-PUSHPULL_API int pushpull_bridge_join(PushPullStore* store, PushPullBridgedBarrier** barrier);
-PUSHPULL_API int pushpull_bridge_join_last(PushPullBridgedBarrier* barrier);
-PUSHPULL_API void pushpull_bridge_barrier_free(PushPullBridgedBarrier* barrier);
+PUSHPULL_API int pushpull_bridge_join(PushPullStore* store, PushPullBridgedWait** wait);
+PUSHPULL_API int pushpull_bridge_group_wait_last(PushPullBridgedWait* wait);
+PUSHPULL_API void pushpull_bridge_group_wait_free(PushPullBridgedWait* wait);
 
 /* The process will end with this code where it would have ended with 0 or 1: for failures that come
  * to light when nothing can raise them any more. Everything that runs at exit in Python still runs.

@@ -95,15 +95,15 @@ def test_script_for_sbatch(slurm, tmp_path):
     awkward = "it's \"$HOME\" "
     made = slurm.run([pushpull_command(), "run", "--engine", "slurm", "-n", "4", "--starter-args",
                       "--nodes=2 --comment 'two words'", "-c", str(ROOT / "configs" / "slurm.yaml"),
-                      "--set", "tuning.lanes=2", "--", "sh", "-c",
-                      f"echo $PUSHPULL_RANK $PUSHPULL_LANES {shlex.quote(awkward)}"])
+                      "--set", "tuning.chunk_bytes=2KiB", "--", "sh", "-c",
+                      f"echo $PUSHPULL_RANK $PUSHPULL_CHUNK_BYTES {shlex.quote(awkward)}"])
     assert made.returncode == 0, made.stderr
     assert "#SBATCH --ntasks=4\n#SBATCH --nodes=2\n" in made.stdout
     job, out = submit(slurm, made.stdout)
     assert slurm.wait_for_job(job)[0] == "COMPLETED", open(out).read()
     said = open(out).read()
     for rank in range(4):
-        assert lines_of(said, rank) == [f"{rank} 2 {awkward}"], said
+        assert lines_of(said, rank) == [f"{rank} 2KiB {awkward}"], said
 
 
 def test_exit_code_of_a_batch_job(slurm):

@@ -15,7 +15,7 @@ namespace pushpull::testing {
 
 inline std::shared_ptr<GlooContext> connect_gloo(LoopbackNetwork& network, int rank) {
   const Group group = network.group(rank);
-  auto sockets = group.mesh->connect(0, deadline_in(std::chrono::seconds(10)));
+  auto sockets = group.mesh->connect(deadline_in(std::chrono::seconds(10)));
   EXPECT_TRUE(sockets);
   std::vector<transport::Peer> peers;
   for (int r = 0; r < group.size(); ++r)

@@ -39,7 +39,7 @@ std::vector<std::unique_ptr<Wire>> make_wires(int n) {
   LoopbackNetwork network(n);
   std::vector<std::unique_ptr<Wire>> wires;
   for (int rank = 0; rank < n; ++rank) {
-    auto sockets = network.group(rank).mesh->connect(0, never());
+    auto sockets = network.group(rank).mesh->connect(never());
     EXPECT_TRUE(sockets);
     std::vector<transport::Peer> peers;
     for (int r = 0; r < n; ++r)

@@ -54,7 +54,8 @@ TEST(Forming, SettingsThatDifferEndItOnEveryRankWithBothValues) {
       // Last, so that the others hear of it while they wait.
       if (process == 2) std::this_thread::sleep_for(milliseconds(300));
     });
-    expect_said(said[0], {"PUSHPULL_LOCAL is auto on rank 0", "backend on rank 2", "same on every rank"});
+    expect_said(said[0], {"PUSHPULL_LOCAL is auto on rank 0", "backend on rank 2",
+                          "set it to the same value on every rank"});
     EXPECT_EQ(said[0], said[1]);
     EXPECT_EQ(said[0], said[2]);
   }

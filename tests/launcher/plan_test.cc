@@ -130,9 +130,9 @@ TEST(Plan, GivenRendezvousSecretAndJobStay) {
 }
 
 TEST(Plan, FlagsForWorkersBecomeVariablesButNotTheLaunchers) {
-  const auto made = plan({{"tuning.lanes", "2"}, {"launch.grace", "9s"}});
+  const auto made = plan({{"tuning.chunk_bytes", "2KiB"}, {"launch.grace", "9s"}});
   ASSERT_TRUE(made);
-  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_LANES"), "2");
+  EXPECT_EQ(variable(made->workers[0], "PUSHPULL_CHUNK_BYTES"), "2KiB");
   EXPECT_EQ(variable(made->workers[0], "PUSHPULL_GRACE"), "(not set)");
   EXPECT_EQ(made->grace, std::chrono::seconds(9));
 }
@@ -272,12 +272,12 @@ TEST(Plan, OtherHostsGetOnlyWhatIsForwarded) {
   ASSERT_FALSE(made) << "the file does not exist";
   Surroundings around = surroundings(environment);
   around.environment.pop_back();
-  const auto automatic = plan({{"launch.hosts", "a,b"}, {"tuning.lanes", "2"}}, around);
+  const auto automatic = plan({{"launch.hosts", "a,b"}, {"tuning.chunk_bytes", "2KiB"}}, around);
   ASSERT_TRUE(automatic) << automatic.error().message();
   const Process& worker = automatic->workers[1];
   EXPECT_EQ(variable(worker, "OMP_NUM_THREADS"), "1");
   EXPECT_EQ(variable(worker, "LC_ALL"), "C");
-  EXPECT_EQ(variable(worker, "PUSHPULL_LANES"), "2");
+  EXPECT_EQ(variable(worker, "PUSHPULL_CHUNK_BYTES"), "2KiB");
   EXPECT_EQ(variable(worker, "PATH"), "/opt/pushpull/bin:/bin");
   for (const char* name : {"HOME", "AWS_SECRET", "SLURM_PROCID"}) {
     EXPECT_EQ(variable(worker, name), "(not set)") << name;
@@ -338,7 +338,7 @@ TEST(Plan, OutsideAnAllocationSlurmGetsAScript) {
   const auto made = plan({{"launch.engine", "slurm"},
                           {"workers", "4"},
                           {"job", "my job"},
-                          {"tuning.lanes", "2"},
+                          {"tuning.chunk_bytes", "2KiB"},
                           {"launch.starter_args", "-t 10 --partition=gpu"}},
                          surroundings(), {"python", "it's.py"}, "jobs/a.yaml");
   ASSERT_TRUE(made) << made.error().message();
@@ -347,7 +347,7 @@ TEST(Plan, OutsideAnAllocationSlurmGetsAScript) {
       "#!/bin/sh\n#SBATCH --job-name='my job'\n#SBATCH --ntasks=4\n#SBATCH -t 10\n"
       "#SBATCH --partition=gpu\n# Made by pushpull run --engine slurm; submit it by sbatch.\n"
       "exec /opt/pushpull/bin/pushpull run --engine slurm -c /home/me/jobs/a.yaml --workers 4 "
-      "--job 'my job' --set tuning.lanes=2 -- python 'it'\"'\"'s.py'\n");
+      "--job 'my job' --set tuning.chunk_bytes=2KiB -- python 'it'\"'\"'s.py'\n");
   EXPECT_TRUE(made->workers.empty());
 }
 

@@ -35,7 +35,7 @@ def test_every_config_fits_the_schema_and_loads(launcher, schema, path):
 
 def test_schema_refuses_what_the_loader_refuses(schema):
     for wrong in ({"backnd": "gloo"}, {"workers": 0}, {"log": "loud"}, {"redis": {"start": "yes"}},
-                  {"rank": 0}, {"secret": "x"}, {"tuning": {"lanes": "many"}}):
+                  {"rank": 0}, {"secret": "x"}, {"launch": {"restarts": "many"}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
 
@@ -80,8 +80,8 @@ def test_output_of_config_is_a_config(launcher, tmp_path):
     (["run", "--backend", "mpi", "--engine", "local", "--", "true"], "the mpi backend needs an MPI starter"),
     (["run", "--backend", "self", "-n", 2, "--", "true"], "backend self is for one worker, but 2"),
     (["run", "-c", "/nonexistent.yaml", "--", "true"], "'/nonexistent.yaml' cannot be read"),
-    (["run", "--set", "tuning.lane=2", "--", "true"], "unknown setting 'tuning.lane'"),
-    (["run", "--set", "lanes", "--", "true"], "'lanes' is not of the form key=value"),
+    (["run", "--set", "tuning.chunk=2", "--", "true"], "unknown setting 'tuning.chunk'"),
+    (["run", "--set", "chunk_bytes", "--", "true"], "'chunk_bytes' is not of the form key=value"),
     (["run", "--set", "secret=x", "--", "true"], "'secret' does not belong on a command line"),
     (["run", "--log-dir", "/proc/none", "--", "true"], "cannot make the log folder '/proc/none'"),
     (["config", "extra"], "config takes no command"),

@@ -120,13 +120,13 @@ def test_only_the_jobs_pods_get_in(manifest):
 
 
 def test_the_configuration_is_one_for_workers(manifest, launcher, tmp_path):
-    objects = manifest("-c", KUBERNETES, "--set", "tuning.lanes=2", "--log", "info")
+    objects = manifest("-c", KUBERNETES, "--set", "tuning.chunk_bytes=2KiB", "--log", "info")
     text = the("ConfigMap", objects)["data"]["pushpull.yaml"]
     (tmp_path / "pushpull.yaml").write_text(text)
     done = launcher.run("config", "-c", tmp_path / "pushpull.yaml", "--json")
     values = {path: value["value"] for path, value in json.loads(done.out).items()}
     assert values["rendezvous.url"] == "redis://digits-redis:6379/0"
-    assert (values["tuning.lanes"], values["log"], values["rendezvous.timeout"]) == ("2", "info", "10m")
+    assert (values["tuning.chunk_bytes"], values["log"], values["rendezvous.timeout"]) == ("2KiB", "info", "10m")
     assert values["secret_file"] == "/run/secrets/pushpull/secret"
 
 

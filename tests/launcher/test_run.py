@@ -158,9 +158,9 @@ def test_named_job_and_users_secret_stay(launcher):
 
 
 def test_flags_reach_the_workers(launcher):
-    done = launcher.run("run", "--rendezvous-timeout", "7s", "--set", "tuning.lanes=3", "--", "sh", "-c",
-                        "echo $PUSHPULL_RENDEZVOUS_TIMEOUT $PUSHPULL_LANES")
-    assert lines_of(done.out, 0) == ["7s 3"]
+    done = launcher.run("run", "--rendezvous-timeout", "7s", "--set", "tuning.chunk_bytes=3KiB", "--", "sh", "-c",
+                        "echo $PUSHPULL_RENDEZVOUS_TIMEOUT $PUSHPULL_CHUNK_BYTES")
+    assert lines_of(done.out, 0) == ["7s 3KiB"]
 
 
 def test_configuration_file_reaches_the_workers(launcher, tmp_path):

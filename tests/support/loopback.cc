@@ -46,9 +46,7 @@ Result<std::pair<Socket, Socket>> loopback_pair() {
 class LoopbackNetwork::RankMesh : public Mesh {
  public:
   RankMesh(LoopbackNetwork& network, int rank) : network_(network), rank_(rank) {}
-  Result<std::vector<Socket>> connect(int lane, Deadline) override {
-    return network_.row(rank_, lane);
-  }
+  Result<std::vector<Socket>> connect(Deadline) override { return network_.row(rank_); }
 
  private:
   LoopbackNetwork& network_;
@@ -79,28 +77,27 @@ Group LoopbackNetwork::group(int rank) {
   return group;
 }
 
-Result<void> LoopbackNetwork::prepare(int lane) {
+Result<void> LoopbackNetwork::prepare() {
   const std::lock_guard lock(mutex_);
-  return fill(lanes_[lane]);
+  return fill();
 }
 
-Result<std::vector<Socket>> LoopbackNetwork::row(int rank, int lane) {
+Result<std::vector<Socket>> LoopbackNetwork::row(int rank) {
   const std::lock_guard lock(mutex_);
-  auto& matrix = lanes_[lane];
-  if (matrix.empty())
-    if (auto ok = fill(matrix); !ok) return pushpull::fail(ok.error());
-  return std::move(matrix[static_cast<size_t>(rank)]);
+  if (sockets_.empty())
+    if (auto ok = fill(); !ok) return pushpull::fail(ok.error());
+  return std::move(sockets_[static_cast<size_t>(rank)]);
 }
 
-Result<void> LoopbackNetwork::fill(std::vector<std::vector<Socket>>& matrix) {
+Result<void> LoopbackNetwork::fill() {
   const auto n = static_cast<size_t>(ranks_);
-  for (size_t r = 0; r < n; ++r) matrix.emplace_back(n);
+  for (size_t r = 0; r < n; ++r) sockets_.emplace_back(n);
   for (size_t a = 0; a < n; ++a)
     for (size_t b = 0; b < a; ++b) {
       auto pair = loopback_pair();
       if (!pair) return pushpull::fail(pair.error());
-      matrix[a][b] = std::move(pair->first);
-      matrix[b][a] = std::move(pair->second);
+      sockets_[a][b] = std::move(pair->first);
+      sockets_[b][a] = std::move(pair->second);
     }
   return {};
 }

@@ -1,7 +1,6 @@
 // Groups of ranks that are threads of one process, connected by real TCP sockets over loopback.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,20 +21,20 @@ class LoopbackNetwork {
   int size() const { return ranks_; }
   // With a mesh that lives as long as this object. Any thread.
   Group group(int rank);
-  // Makes the sockets of a lane now, so that processes forked afterwards find theirs.
-  [[nodiscard]] Result<void> prepare(int lane);
+  // Makes the sockets now, so that processes forked afterwards find theirs.
+  [[nodiscard]] Result<void> prepare();
 
  private:
   class RankMesh;
-  // Row `rank` of the matrix of sockets of that lane, made when first asked for.
-  Result<std::vector<Socket>> row(int rank, int lane);
-  Result<void> fill(std::vector<std::vector<Socket>>& matrix);
+  // Row `rank` of the matrix of sockets, which are made when first asked for.
+  Result<std::vector<Socket>> row(int rank);
+  Result<void> fill();
 
   const int ranks_;
   const std::string run_;
   std::vector<std::unique_ptr<RankMesh>> meshes_;
   std::mutex mutex_;
-  std::map<int, std::vector<std::vector<Socket>>> lanes_;
+  std::vector<std::vector<Socket>> sockets_;
 };
 
 }  // namespace pushpull::testing

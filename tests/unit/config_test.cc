@@ -76,7 +76,6 @@ TEST(Config, DefaultsAreThoseOfSettings) {
   EXPECT_EQ(settings->fusion_bytes, defaults.fusion_bytes);
   EXPECT_EQ(settings->chunk_bytes, defaults.chunk_bytes);
   EXPECT_EQ(settings->shm_chunk_bytes, defaults.shm_chunk_bytes);
-  EXPECT_EQ(settings->lanes, defaults.lanes);
   EXPECT_EQ(settings->local, defaults.local);
   EXPECT_EQ(settings->exchange, defaults.exchange);
 }
@@ -107,10 +106,10 @@ TEST(Config, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 }
 
 TEST(Config, FileIsFoundThroughTheEnvironment) {
-  const TemporaryFile file("tuning:\n  lanes: 2\n");
+  const TemporaryFile file("launch:\n  restarts: 2\n");
   const auto config = Config::load({}, environment({{"PUSHPULL_CONFIG", file.name()}}));
   ASSERT_TRUE(config) << config.error().message();
-  EXPECT_EQ(config->integer("tuning.lanes"), 2);
+  EXPECT_EQ(config->integer("launch.restarts"), 2);
 }
 
 TEST(Config, EmptyVariablesCountAsNotSet) {
@@ -144,10 +143,10 @@ TEST(Config, ErrorsNameFlagOrVariable) {
   EXPECT_EQ(
       flag.error().message(),
       "flag --rendezvous-timeout: 'soon' is not a duration; write it like 60s, 200ms, 2m or 1h");
-  const auto variable = Config::load({}, environment({{"PUSHPULL_LANES", "65"}}));
+  const auto variable = Config::load({}, environment({{"PUSHPULL_SIZE", "65537"}}));
   ASSERT_FALSE(variable);
   EXPECT_EQ(variable.error().message(),
-            "environment variable PUSHPULL_LANES: 65 is not between 1 and 64");
+            "environment variable PUSHPULL_SIZE: 65537 is not between 1 and 65536");
   const auto unknown = Config::load({{"rendevous.url", "tcp://a:1"}}, environment());
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message(),
@@ -170,14 +169,15 @@ INSTANTIATE_TEST_SUITE_P(
         WrongYaml{"job: a\nbackand: gloo\n", "2:1: unknown key 'backand'; did you mean 'backend'?"},
         WrongYaml{"rendezvous:\n  uri: tcp://a:1\n",
                   "2:3: unknown key 'rendezvous.uri'; did you mean 'rendezvous.url'?"},
-        WrongYaml{"lanes: 2\n", "1:1: unknown key 'lanes'; did you mean 'tuning.lanes'?"},
+        WrongYaml{"restarts: 2\n", "1:1: unknown key 'restarts'; did you mean 'launch.restarts'?"},
         WrongYaml{"tuning:\n  speed: 9\n",
                   "2:3: unknown key 'tuning.speed'; known here are fusion_bytes, chunk_bytes, "
-                  "shm_chunk_bytes, lanes"},
+                  "shm_chunk_bytes"},
         WrongYaml{"job: a\njob: b\n", "2:1: 'job' appears twice"},
-        WrongYaml{"tuning:\n  lanes: 2\n  lanes: 2\n", "3:3: 'tuning.lanes' appears twice"},
+        WrongYaml{"launch:\n  restarts: 2\n  restarts: 2\n",
+                  "3:3: 'launch.restarts' appears twice"},
         WrongYaml{"launch:\n  env:\n    A: '1'\n    A: '2'\n", "4:5: 'launch.env.A' appears twice"},
-        WrongYaml{"tuning:\n\tlanes: 2\n", "2:1: a tab indents; YAML wants spaces"},
+        WrongYaml{"tuning:\n\tchunk_bytes: 2KiB\n", "2:1: a tab indents; YAML wants spaces"},
         WrongYaml{
             "redis:\n  start: on\n",
             "2:10: 'on' for 'redis.start' is a truth value to some readers of YAML and a text "
@@ -269,7 +269,7 @@ TEST(Config, FilesThatCannotBeRead) {
 TEST(Config, EmptyFilesAndSectionsAreFine) {
   EXPECT_TRUE(load_yaml(""));
   EXPECT_TRUE(load_yaml("# nothing\n"));
-  EXPECT_TRUE(load_yaml("tuning:\n  # lanes: 2\n"));
+  EXPECT_TRUE(load_yaml("tuning:\n  # chunk_bytes: 2KiB\n"));
 }
 
 TEST(Config, QuotedAndTrickyTextsPass) {

@@ -344,7 +344,8 @@ TEST_F(CoordinatorTest, MismatchNamesEverySide) {
   EXPECT_EQ(
       failed.message,
       "key 'w' differs between ranks: rank 0 has float32 (64, 3), ranks 1-2 have float16 (64, "
-      "3), rank 3 has float32 (3, 64)");
+      "3), rank 3 has float32 (3, 64); give this key the same shape, dtype and scale on every "
+      "rank");
   EXPECT_EQ(only<Name>().id, failed.id);
   EXPECT_TRUE(all<Batch>().empty());
 }
@@ -372,7 +373,7 @@ TEST_F(CoordinatorTest, RootsMustAgree) {
   announce_all(1, 1);
   EXPECT_EQ(only<Failed>().message,
             "key 'w' differs between ranks: rank 0 has float32 (4) from root 0, rank 1 has float32 "
-            "(4) from root 1");
+            "(4) from root 1; give this key the same shape, dtype and root on every rank");
 }
 
 TEST_F(CoordinatorTest, KindsThatFaceEachOtherFail) {
@@ -399,7 +400,7 @@ TEST_F(CoordinatorTest, KindsThatFaceEachOtherFail) {
     EXPECT_EQ(f.culprit, 1);
     EXPECT_EQ(f.message,
               "key 'w' differs between ranks: ranks 0, 2 called pushpull (call 1), rank 1 called "
-              "broadcast (call 1)");
+              "broadcast (call 1); make the same calls of this key on every rank");
   }
   // Both count as made everywhere.
   define(0, 2, "w", broadcast({4}), CallKind::kBroadcast);
@@ -630,7 +631,8 @@ TEST_F(CoordinatorTest, MismatchesAmongTheRestNameTheRest) {
   announce(0, 2, 1);
   announce(1, 2, 1);
   EXPECT_EQ(only<Failed>().message,
-            "key 'w' differs between ranks: rank 0 has float32 (4), rank 1 has float32 (5)");
+            "key 'w' differs between ranks: rank 0 has float32 (4), rank 1 has float32 (5); give this "
+            "key the same shape, dtype and scale on every rank");
 }
 
 TEST_F(CoordinatorTest, CallsThatCrossAJoin) {

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/stores/memory_store.h"
+
 namespace pushpull {
 namespace {
 
@@ -142,6 +144,40 @@ TEST(Identity, AutoHandsOutEachRankOnce) {
     EXPECT_EQ(std::set<int>(ranks.begin(), ranks.end()), (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7}));
   }
   std::filesystem::remove_all(folder);
+}
+
+// Where it is asked for a Redis, a store in this process that remembers the URL.
+class RedisInMemory final : public testing::MemoryStoreFactory {
+ public:
+  explicit RedisInMemory(std::string* url) : url_(url) {}
+  std::string_view name() const override { return "redis"; }
+  Result<std::unique_ptr<Store>> open(const StoreOptions& options, Deadline deadline) override {
+    *url_ = options.url;
+    return testing::MemoryStoreFactory::open(options, deadline);
+  }
+
+ private:
+  std::string* const url_;
+};
+
+TEST(Identity, AutoMeetsWhereTheBackendDoes) {
+  std::string url;
+  Registry registry;
+  registry.add(std::make_unique<RedisInMemory>(&url));
+  const Variables variables = {
+      {"PUSHPULL_RANK", "auto"}, {"PUSHPULL_SIZE", "2"}, {"MXNET_KVSTORE_BACKEND", "gloo-redis"}};
+  for (const int rank : {0, 1}) {
+    const auto found = identity(variables, registry);
+    ASSERT_TRUE(found) << found.error().message();
+    EXPECT_EQ(found->rank, rank);
+    EXPECT_EQ(url, "redis://127.0.0.1:6379/0");
+  }
+  EXPECT_NE(error_of({{"PUSHPULL_RANK", "auto"},
+                      {"PUSHPULL_SIZE", "2"},
+                      {"MXNET_KVSTORE_BACKEND", "gloo-redis"},
+                      {"PUSHPULL_RENDEZVOUS", "file:///tmp/job"}})
+                .find("backend gloo-redis needs a redis:// rendezvous, but it is file://"),
+            std::string::npos);
 }
 
 }  // namespace

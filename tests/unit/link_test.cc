@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -68,6 +69,24 @@ TEST_F(Link, ACoordinatorThatIsHeardThroughTheMailboxLives) {
   }
   EXPECT_EQ(messages_, 300);
   EXPECT_EQ(lost.wait_for(0s), std::future_status::timeout);
+}
+
+TEST_F(Link, WhatTheMailboxHasNoRoomForFollows) {
+  std::string frame;
+  encode(FromRank(Heartbeat{}), &frame);
+  const std::vector<FromRank> many(2 * MailboxMemory::kBytes / frame.size(), FromRank(Heartbeat{}));
+  link_->send(many);
+  size_t received = 0;
+  MailboxReader reader((*boxes_)[1], boxes_, [&](std::string_view bytes) -> Result<size_t> {
+    received += bytes.size();
+    return bytes.size();
+  });
+  const auto limit = Clock::now() + 30s;
+  while (received < many.size() * frame.size() && Clock::now() < limit) {
+    ASSERT_TRUE(reader.drain());
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(received, many.size() * frame.size());
 }
 
 }  // namespace

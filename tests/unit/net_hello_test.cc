@@ -15,7 +15,6 @@ Hello sample() {
   hello.run = "0123456789abcdef0123456789abcdef";
   hello.generation = 7;
   hello.rank = 3;
-  hello.lane = 2;
   hello.detail = std::string("\0\xff detail", 9);
   return hello;
 }
@@ -75,7 +74,6 @@ TEST(Hello, CarriesEveryFieldWhateverThePieces) {
     EXPECT_EQ(got.run, sample().run);
     EXPECT_EQ(got.generation, 7);
     EXPECT_EQ(got.rank, 3);
-    EXPECT_EQ(got.lane, 2);
     EXPECT_EQ(got.detail, sample().detail);
   }
 }

@@ -51,20 +51,20 @@ std::vector<std::unique_ptr<Rank>> make_ranks(int size, const std::string& job =
 
 using Sockets = Result<std::vector<Socket>>;
 
-std::vector<Sockets> connect_all(std::vector<std::unique_ptr<Rank>>& ranks, int lane,
+std::vector<Sockets> connect_all(std::vector<std::unique_ptr<Rank>>& ranks,
                                  Duration limit = seconds(60)) {
   std::vector<std::future<Sockets>> running;
   for (auto& rank : ranks) {
     running.push_back(std::async(
-        std::launch::async, [&, limit] { return rank->mesh.connect(lane, deadline_in(limit)); }));
+        std::launch::async, [&, limit] { return rank->mesh.connect(deadline_in(limit)); }));
   }
   std::vector<Sockets> results;
   for (auto& one : running) results.push_back(one.get());
   return results;
 }
 
-// Every rank tells every other who it is and over which lane, and checks what it hears.
-void expect_full_mesh(const std::vector<Sockets>& all, int lane) {
+// Every rank tells every other who it is, and checks what it hears.
+void expect_full_mesh(const std::vector<Sockets>& all) {
   const Deadline soon = deadline_in(seconds(20));
   const int size = static_cast<int>(all.size());
   for (int r = 0; r < size; ++r) {
@@ -75,20 +75,19 @@ void expect_full_mesh(const std::vector<Sockets>& all, int lane) {
       const Socket& socket = (*mine)[static_cast<size_t>(to)];
       EXPECT_EQ(socket.valid(), to != r);
       if (to == r) continue;
-      const char word[3] = {static_cast<char>(r), static_cast<char>(to), static_cast<char>(lane)};
-      ASSERT_TRUE(send_all(socket, std::string_view(word, 3), soon));
+      const char word[2] = {static_cast<char>(r), static_cast<char>(to)};
+      ASSERT_TRUE(send_all(socket, std::string_view(word, 2), soon));
     }
   }
   for (int r = 0; r < size; ++r) {
     for (int from = 0; from < size; ++from) {
       if (from == r) continue;
-      char word[3] = {};
+      char word[2] = {};
       const Socket& socket = (*all[static_cast<size_t>(r)])[static_cast<size_t>(from)];
-      const auto received = recv_all(socket, word, 3, soon);
+      const auto received = recv_all(socket, word, 2, soon);
       ASSERT_TRUE(received) << received.error().message();
       EXPECT_EQ(word[0], from);
       EXPECT_EQ(word[1], r);
-      EXPECT_EQ(static_cast<unsigned char>(word[2]), lane);
     }
   }
 }
@@ -96,28 +95,16 @@ void expect_full_mesh(const std::vector<Sockets>& all, int lane) {
 TEST(TcpMesh, ConnectsEverybodyWithEverybody) {
   for (const int size : {1, 2, 3, 4, 8, 16}) {
     auto ranks = make_ranks(size);
-    expect_full_mesh(connect_all(ranks, 0), 0);
-    expect_full_mesh(connect_all(ranks, 1), 1);
-  }
-}
-
-TEST(TcpMesh, LanesMayConnectAtTheSameTime) {
-  auto ranks = make_ranks(4);
-  std::vector<std::future<std::vector<Sockets>>> lanes;
-  for (int lane = 0; lane < 4; ++lane) {
-    lanes.push_back(std::async(std::launch::async, [&, lane] { return connect_all(ranks, lane); }));
-  }
-  for (int lane = 0; lane < 4; ++lane) {
-    expect_full_mesh(lanes[static_cast<size_t>(lane)].get(), lane);
+    expect_full_mesh(connect_all(ranks));
   }
 }
 
 TEST(TcpMesh, TwoMeshesAtOnceDoNotMix) {
   auto first = make_ranks(4, "first");
   auto second = make_ranks(4, "second");
-  auto other = std::async(std::launch::async, [&] { return connect_all(second, 0); });
-  expect_full_mesh(connect_all(first, 0), 0);
-  expect_full_mesh(other.get(), 0);
+  auto other = std::async(std::launch::async, [&] { return connect_all(second); });
+  expect_full_mesh(connect_all(first));
+  expect_full_mesh(other.get());
 }
 
 TEST(TcpMesh, ConnectionsMayArriveBeforeTheGroupIsKnown) {
@@ -127,13 +114,13 @@ TEST(TcpMesh, ConnectionsMayArriveBeforeTheGroupIsKnown) {
   auto later = [&](int r) {
     std::this_thread::sleep_for(milliseconds(200 * (3 - r)));
     ranks[static_cast<size_t>(r)]->mesh.set_group("job", "run", 0, r, members);
-    return ranks[static_cast<size_t>(r)]->mesh.connect(0, deadline_in(seconds(30)));
+    return ranks[static_cast<size_t>(r)]->mesh.connect(deadline_in(seconds(30)));
   };
   std::vector<std::future<Sockets>> running;
   for (int r = 0; r < 3; ++r) running.push_back(std::async(std::launch::async, later, r));
   std::vector<Sockets> all;
   for (auto& one : running) all.push_back(one.get());
-  expect_full_mesh(all, 0);
+  expect_full_mesh(all);
 }
 
 TEST(TcpMesh, StrangersThatArrivedBeforeTheGroupWasKnownAreDropped) {
@@ -151,7 +138,7 @@ TEST(TcpMesh, StrangersThatArrivedBeforeTheGroupWasKnownAreDropped) {
   char byte = 0;
   EXPECT_EQ(recv_all(*early, &byte, 1, deadline_in(seconds(10))).error().code(),
             ErrorCode::kPeerLost);
-  expect_full_mesh(connect_all(ranks, 0), 0);
+  expect_full_mesh(connect_all(ranks));
 }
 
 TEST(TcpMesh, SomeOfTheRanksConnectAmongThemselves) {
@@ -162,35 +149,34 @@ TEST(TcpMesh, SomeOfTheRanksConnectAmongThemselves) {
     for (const int r : parts[p])
       running[p].push_back(std::async(std::launch::async, [&, p, r] {
         return ranks[static_cast<size_t>(r)]->mesh.among(parts[p])->connect(
-            0, deadline_in(seconds(60)));
+            deadline_in(seconds(60)));
       }));
   for (auto& part : running) {
     std::vector<Sockets> all;
     for (auto& one : part) all.push_back(one.get());
-    expect_full_mesh(all, 0);
+    expect_full_mesh(all);
   }
 }
 
 TEST(TcpMesh, ConnectingWithoutAGroupIsAMistake) {
   TcpMesh mesh("secret");
-  EXPECT_EQ(mesh.connect(0, deadline_in(seconds(1))).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(mesh.connect(deadline_in(seconds(1))).error().code(), ErrorCode::kInvalidArgument);
   auto ranks = make_ranks(1);
-  EXPECT_EQ(ranks[0]->mesh.connect(-1, never()).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_TRUE(ranks[0]->mesh.connect(0, never()));
+  EXPECT_TRUE(ranks[0]->mesh.connect(never()));
 }
 
 TEST(TcpMesh, TimeoutsNameTheMissing) {
   auto ranks = make_ranks(4);
   ranks[1]->acceptor->close();
   auto one = std::async(std::launch::async,
-                        [&] { return ranks[2]->mesh.connect(0, deadline_in(milliseconds(700))); });
+                        [&] { return ranks[2]->mesh.connect(deadline_in(milliseconds(700))); });
   auto zero = std::async(std::launch::async,
-                         [&] { return ranks[0]->mesh.connect(0, deadline_in(milliseconds(700))); });
+                         [&] { return ranks[0]->mesh.connect(deadline_in(milliseconds(700))); });
   const Sockets two = one.get();
   ASSERT_FALSE(two);
   EXPECT_EQ(two.error().code(), ErrorCode::kTimeout);
   EXPECT_EQ(two.error().message(),
-            "rank 2 could not connect to all others within 0.7 s (lane 0); missing rank 1 (host "
+            "rank 2 could not connect to all others within 0.7 s; missing rank 1 (host "
             "node-1, pid 101): connection refused, rank 3 (host node-3, pid 103): it did not call");
   EXPECT_EQ(two.error().rank(), 1);
   EXPECT_EQ(two.error().host(), "node-1");
@@ -205,13 +191,13 @@ TEST(TcpMesh, CancelEndsEveryConnectSoon) {
   auto ranks = make_ranks(3);
   const auto began = Clock::now();
   auto waiting = std::async(std::launch::async,
-                            [&] { return ranks[1]->mesh.connect(0, deadline_in(seconds(60))); });
+                            [&] { return ranks[1]->mesh.connect(deadline_in(seconds(60))); });
   std::this_thread::sleep_for(milliseconds(100));
   ranks[1]->mesh.cancel(Error(ErrorCode::kPeerLost, "rank 2 died"));
   const Sockets sockets = waiting.get();
   ASSERT_FALSE(sockets);
   EXPECT_EQ(sockets.error().message(), "rank 2 died");
-  EXPECT_EQ(ranks[1]->mesh.connect(1, never()).error().message(), "rank 2 died");
+  EXPECT_EQ(ranks[1]->mesh.connect(never()).error().message(), "rank 2 died");
   EXPECT_LT(Clock::now() - began, seconds(10));
 }
 
@@ -234,10 +220,10 @@ TEST(TcpMesh, JudgesWhoBelongs) {
   stale.run = "earlier";
   EXPECT_EQ(code(stale), ErrorCode::kAborted);
   EXPECT_TRUE(mesh.judge(stale).error().restartable());
-  Hello wide = hello_of(2);
-  wide.lane = 100'000;
-  EXPECT_EQ(code(wide), ErrorCode::kInvalidArgument);
-  expect_full_mesh(connect_all(ranks, 0), 0);
+  Hello unborn = hello_of(2);
+  unborn.generation = -1;
+  EXPECT_EQ(code(unborn), ErrorCode::kInvalidArgument);
+  expect_full_mesh(connect_all(ranks));
   EXPECT_EQ(code(hello_of(2)), ErrorCode::kInvalidArgument) << "connected already";
 }
 
@@ -249,16 +235,16 @@ TEST(TcpMesh, TheNewestConnectionOfARankCounts) {
   ASSERT_TRUE(dead);
   dead->close();
   auto waiting = std::async(std::launch::async,
-                            [&] { return ranks[0]->mesh.connect(0, deadline_in(seconds(60))); });
+                            [&] { return ranks[0]->mesh.connect(deadline_in(seconds(60))); });
   const auto idle = dial(to, "secret", hello_of(1), deadline_in(seconds(10)));
   ASSERT_TRUE(idle);
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_EQ(waiting.wait_for(seconds(0)), std::future_status::timeout);
   std::vector<Sockets> both;
-  auto real = ranks[1]->mesh.connect(0, deadline_in(seconds(60)));
+  auto real = ranks[1]->mesh.connect(deadline_in(seconds(60)));
   both.push_back(waiting.get());
   both.push_back(std::move(real));
-  expect_full_mesh(both, 0);
+  expect_full_mesh(both);
   char byte = 0;
   EXPECT_EQ(recv_all(*idle, &byte, 1, deadline_in(seconds(10))).error().code(),
             ErrorCode::kPeerLost);
@@ -268,7 +254,7 @@ TEST(TcpMesh, ARefusalNamesTheRankThatRefused) {
   auto ranks = make_ranks(2);
   const auto members = members_of(ranks);
   ranks[1]->mesh.set_group("job", "an older run", 0, 1, members);
-  const Sockets refused = ranks[1]->mesh.connect(0, deadline_in(seconds(60)));
+  const Sockets refused = ranks[1]->mesh.connect(deadline_in(seconds(60)));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kAborted);
   EXPECT_TRUE(refused.error().restartable());
@@ -276,7 +262,7 @@ TEST(TcpMesh, ARefusalNamesTheRankThatRefused) {
 
 TEST(TcpMesh, ANewGenerationConnectsAnew) {
   auto ranks = make_ranks(3);
-  expect_full_mesh(connect_all(ranks, 0), 0);
+  expect_full_mesh(connect_all(ranks));
   const auto members = members_of(ranks);
   // The dialers are a generation ahead for a while.
   for (const int r : {2, 1})
@@ -288,14 +274,14 @@ TEST(TcpMesh, ANewGenerationConnectsAnew) {
   std::vector<std::future<Sockets>> running(3);
   for (const size_t r : {1u, 2u}) {
     running[r] = std::async(std::launch::async,
-                            [&, r] { return ranks[r]->mesh.connect(0, deadline_in(seconds(30))); });
+                            [&, r] { return ranks[r]->mesh.connect(deadline_in(seconds(30))); });
   }
   late.get();
   running[0] = std::async(std::launch::async,
-                          [&] { return ranks[0]->mesh.connect(0, deadline_in(seconds(30))); });
+                          [&] { return ranks[0]->mesh.connect(deadline_in(seconds(30))); });
   std::vector<Sockets> all;
   for (auto& one : running) all.push_back(one.get());
-  expect_full_mesh(all, 0);
+  expect_full_mesh(all);
   EXPECT_EQ(ranks[0]->mesh.judge(hello_of(1)).error().code(), ErrorCode::kAborted);
 }
 
@@ -334,11 +320,13 @@ TEST(TcpMesh, TwoThousandHostileConnectionsDoNotDisturb) {
       annoy(ranks[static_cast<size_t>(i % 4)]->acceptor->endpoint().port, i / 4);
     others_done = true;
   });
-  int lane = 0;
+  const auto members = members_of(ranks);
+  int generation = 0;
   do {
-    expect_full_mesh(connect_all(ranks, lane), lane);
-    ++lane;
-  } while (!others_done && lane < 200);
+    for (size_t r = 0; r < ranks.size(); ++r)
+      ranks[r]->mesh.set_group("job", "run", generation, static_cast<int>(r), members);
+    expect_full_mesh(connect_all(ranks));
+  } while (!others_done && ++generation < 200);
   hostile.join();
   uint64_t refused = 0;
   EXPECT_TRUE(eventually([&] {
@@ -358,12 +346,12 @@ TEST(TcpMesh, SixteenRanksStartingAtRandomMoments) {
     const auto delay = milliseconds(state / 65536 % 300);
     running.push_back(std::async(std::launch::async, [&ranks, r, delay] {
       std::this_thread::sleep_for(delay);
-      return ranks[r]->mesh.connect(0, deadline_in(seconds(60)));
+      return ranks[r]->mesh.connect(deadline_in(seconds(60)));
     }));
   }
   std::vector<Sockets> all;
   for (auto& one : running) all.push_back(one.get());
-  expect_full_mesh(all, 0);
+  expect_full_mesh(all);
 }
 
 }  // namespace

@@ -53,10 +53,10 @@ _BRIDGE = {
     "pushpull_bridge_idle": (c_int, [c_void_p, c_int]),
     "pushpull_bridge_handed_over_errors": (c_int, [c_void_p]),
     "pushpull_bridge_barrier": (c_int, [c_void_p, POINTER(c_void_p)]),
-    "pushpull_bridge_barrier_wait": (c_int, [c_void_p, c_int]),
-    "pushpull_bridge_barrier_free": (None, [c_void_p]),
+    "pushpull_bridge_group_wait": (c_int, [c_void_p, c_int]),
+    "pushpull_bridge_group_wait_free": (None, [c_void_p]),
     "pushpull_bridge_join": (c_int, [c_void_p, POINTER(c_void_p)]),
-    "pushpull_bridge_join_last": (c_int, [c_void_p]),
+    "pushpull_bridge_group_wait_last": (c_int, [c_void_p]),
     "pushpull_bridge_exit_with": (None, [c_int]),
 }
 

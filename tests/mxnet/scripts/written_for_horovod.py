@@ -42,6 +42,17 @@ def train(trainer_of, broadcast):
 
 train(hvd.DistributedTrainer, hvd.broadcast_parameters)
 train(bps.DistributedTrainer, bps.broadcast_parameters)
+
+# A trainer of BytePS takes the values of its root.
+weight = gluon.Parameter("of the root", shape=(1,), init="zeros")
+weight.initialize()
+weight.set_data(mine[:1])
+trainer = bps.DistributedTrainer([weight], "sgd", {"learning_rate": 1.0}, root_rank=n - 1)
+with autograd.record():
+    loss = weight.data()
+loss.backward()
+trainer.step(1)
+assert weight.data().asscalar() == n - 1
 bps.byteps_declare_tensor("w")
 bps.byteps_push_pull(mine, name="w", is_average=False)
 assert mine.asnumpy().tolist() == [n * (n + 1) / 2] * 2

@@ -47,10 +47,10 @@ class DistributedTrainer(_Trainer):
         self._root_rank = root_rank
 
     def _init_params(self):
-        # BytePS takes the values of root_rank where MXNet takes those of worker 0.
+        # In place of MXNet's own, which takes the values of worker 0 where BytePS takes those of root_rank.
         ready = [parameter for parameter in self._params_to_init if not parameter._deferred_init]
         parameters.broadcast_parameters(ready, self._root_rank, prefix="root:")
-        super()._init_params()
+        self._params_to_init = [parameter for parameter in self._params_to_init if parameter._deferred_init]
 
 
 def _no_compression(given):

@@ -75,8 +75,12 @@ def allgather(tensor, name=None, priority=0):
 
     Waits until all workers have told their lengths.
     """
+    return _allgather(_key("allgather", name), tensor, priority)[0]
+
+
+def _allgather(key, tensor, priority):
+    """The joined arrays, and every worker's length."""
     store = group.kvstore()
-    key = _key("allgather", name)
     lengths = np.zeros(store.num_workers, dtype="int64")
     if not tensor.shape:
         raise _errors.invalid("allgather needs arrays with a first axis: reshape a scalar to (1,)")
@@ -92,7 +96,7 @@ def allgather(tensor, name=None, priority=0):
             store.broadcast(f"{key}:{root}", tensor if root == store.rank else piece, piece,
                             priority=priority, root_rank=root)
         begin += length
-    return out
+    return out, lengths
 
 
 def grouped_allgather(tensors, name=None, priority=0):
@@ -131,12 +135,8 @@ def broadcast_object(obj, root_rank=0, name=None):
 def allgather_object(obj, name=None):
     """The list of all workers' objects, by rank; waits for them."""
     data = np.frombuffer(pickle.dumps(obj), dtype="uint8")
-    key = _key("objects", name)
-    store = group.kvstore()
-    lengths = np.zeros(store.num_workers, dtype="int64")
-    lengths[store.rank] = len(data)
-    lengths = _sum(store, f"{key}:lengths", lengths, 0)
-    joined = allgather(mx.nd.array(data, dtype="uint8"), name=key).asnumpy()
+    joined, lengths = _allgather(_key("objects", name), mx.nd.array(data, dtype="uint8"), 0)
+    joined = joined.asnumpy()
     ends = np.cumsum(lengths)
     return [pickle.loads(joined[end - length:end].tobytes()) for end, length in zip(ends, lengths)]
 

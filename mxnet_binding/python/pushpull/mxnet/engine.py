@@ -111,27 +111,27 @@ class Channel:
     def join(self):
         """The same for a join; when all are there, the function's `last` is the worker that came last."""
         return self._waiting(self._library.pushpull_bridge_join,
-                             self._library.pushpull_bridge_join_last)
+                             self._library.pushpull_bridge_group_wait_last)
 
     @contextlib.contextmanager
     def _waiting(self, begin, last=None):
         self.raise_if_closed()
-        barrier = ctypes.c_void_p()
-        _raise_from_bridge(begin(self._store, ctypes.byref(barrier)))
+        wait = ctypes.c_void_p()
+        _raise_from_bridge(begin(self._store, ctypes.byref(wait)))
 
         def reached(milliseconds):
-            code = self._library.pushpull_bridge_barrier_wait(barrier, milliseconds)
+            code = self._library.pushpull_bridge_group_wait(wait, milliseconds)
             if code == _capi.PENDING:
                 return False
             _raise_from_bridge(code)
             if last is not None:
-                reached.last = last(barrier)
+                reached.last = last(wait)
             return True
 
         try:
             yield reached
         finally:
-            self._library.pushpull_bridge_barrier_free(barrier)
+            self._library.pushpull_bridge_group_wait_free(wait)
 
     def failure(self):
         """The group's error, or None while it is well."""

@@ -1,4 +1,5 @@
-// Waiting for a barrier, or for all ranks to join, in slices, so that the caller can look at signals in between.
+// Waiting for the whole group, at a barrier or until all ranks have joined, in slices, so that the caller
+// can look at signals in between.
 #pragma once
 
 #include <chrono>
@@ -9,12 +10,12 @@
 
 namespace pushpull::bridge {
 
-class Barrier {
+class GroupWait {
  public:
   // Takes part in the next barrier of the group. May be destroyed before it is done.
-  [[nodiscard]] static Result<std::unique_ptr<Barrier>> begin(PushPullStore* store);
+  [[nodiscard]] static Result<std::unique_ptr<GroupWait>> barrier(PushPullStore* store);
   // The same for the group's next join.
-  [[nodiscard]] static Result<std::unique_ptr<Barrier>> begin_join(PushPullStore* store);
+  [[nodiscard]] static Result<std::unique_ptr<GroupWait>> join(PushPullStore* store);
 
   // nullopt: not done within `timeout`.
   [[nodiscard]] std::optional<Result<void>> wait(std::chrono::milliseconds timeout);
@@ -24,10 +25,10 @@ class Barrier {
  private:
   struct State;
   using Start = int (*)(PushPullStore*, State&, PushPullDone, void* context);
-  static Result<std::unique_ptr<Barrier>> start(PushPullStore* store, Start start);
-  explicit Barrier(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  static Result<std::unique_ptr<GroupWait>> start(PushPullStore* store, Start start);
+  explicit GroupWait(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  std::shared_ptr<State> state_;  // shared with core until the barrier is done
+  std::shared_ptr<State> state_;  // shared with core until it is done
 };
 
 }  // namespace pushpull::bridge
