@@ -57,7 +57,7 @@ const std::vector<ConfigKey>& config_schema() {
        "How much one batch of keys carries."},
       {"tuning.chunk_bytes", "PUSHPULL_CHUNK_BYTES", "", kBytes, "256KiB", "1KiB..1GiB",
        "Pieces in which hosts exchange."},
-      {"tuning.shm_chunk_bytes", "PUSHPULL_SHM_CHUNK_BYTES", "", kBytes, "64KiB", "1KiB..1GiB",
+      {"tuning.shm_chunk_bytes", "PUSHPULL_SHM_CHUNK_BYTES", "", kBytes, "128KiB", "1KiB..1GiB",
        "Pieces in which ranks of one host exchange."},
       {"launch.engine", "PUSHPULL_ENGINE", "--engine", kChoice, "auto",
        "auto|local|mpirun|slurm|kubernetes",

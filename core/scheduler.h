@@ -132,6 +132,7 @@ class Scheduler {
   void run();
   void run_front(std::unique_lock<std::mutex>& lock);
   void drive(const WorkState& work, Deadline deadline);
+  void drive_again();
   bool run_waiting_batch();
   void note_runnable();
   void stop_watching(std::unique_lock<std::mutex>& lock);

@@ -14,11 +14,14 @@ namespace pushpull {
 namespace {
 
 // A driver looks on for this long without news before it sleeps: longer than a rank's wake-up.
-constexpr auto kDrive = std::chrono::microseconds(60);
+constexpr auto kDrive = std::chrono::microseconds(200);
 // Longer than one look takes unless something else wants the processor, which others need more.
 constexpr auto kPreempted = std::chrono::microseconds(20);
 // After a vain look that many waits, doubled each time, only sleep.
 constexpr int kMaxSkipped = 15;
+// A wait that was over so soon, though its thread slept, would have been worth a longer look. Else
+// two ranks that skip at different times keep each other asleep.
+constexpr auto kWorthDriving = std::chrono::microseconds(400);
 constexpr auto kLinger = std::chrono::microseconds(200);
 // While a batch of more than this runs, the loop's thread answers those who wake it.
 constexpr size_t kWatchedBytes = 64u << 10;
@@ -41,6 +44,11 @@ class Scheduler::Driver final : public WorkDriver {
   void drive(const WorkState& work, Deadline deadline) override {
     const std::shared_lock lock(mutex_);
     if (scheduler_ != nullptr) scheduler_->drive(work, deadline);
+  }
+  void slept(Duration wait) override {
+    if (wait > kWorthDriving) return;
+    const std::shared_lock lock(mutex_);
+    if (scheduler_ != nullptr) scheduler_->drive_again();
   }
   // Waits for those who drive.
   void detach() {
@@ -178,6 +186,11 @@ void Scheduler::drive(const WorkState& work, Deadline deadline) {
   if (!batches_.empty() && !busy_ && drivers_ == 0) runnable_.notify_one();
 }
 
+void Scheduler::drive_again() {
+  const std::lock_guard lock(mutex_);
+  skip_ = vain_ = 0;
+}
+
 void Scheduler::note_runnable() { runnable_batch_ = !busy_ && !batches_.empty(); }
 
 bool Scheduler::run_waiting_batch() {
@@ -247,7 +260,8 @@ void Scheduler::piece_done(const Piece& piece) {
   // The call is this thread's alone now: every piece has run.
   const size_t bytes = call->count * size_of(call->signature.dtype);
   for (size_t i = 1; i < call->outs.size(); ++i)
-    if (bytes > 0 && call->outs[i] != call->outs[0]) std::memcpy(call->outs[i], call->outs[0], bytes);
+    if (bytes > 0 && call->outs[i] != call->outs[0])
+      std::memcpy(call->outs[i], call->outs[0], bytes);
   lock.lock();
   KeyEntry& e = *call->entry;
   const auto found = e.slots.find(call->number);

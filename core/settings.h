@@ -37,7 +37,7 @@ struct Settings {
   // tuning:
   size_t fusion_bytes = 4u << 20;    // how much one batch carries
   size_t chunk_bytes = 256u << 10;   // pipelining unit of the exchange across hosts
-  size_t shm_chunk_bytes = 64u << 10;
+  size_t shm_chunk_bytes = 128u << 10;
   std::string local = "auto";        // ranks of one host: "shm", "backend", "auto"
   std::string exchange = "auto";     // across hosts: "ring", "direct", "auto", "mpi"
 };

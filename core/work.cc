@@ -20,14 +20,21 @@ void WorkState::complete(const Result<void>& result) {
 }
 
 Result<void> Work::wait(Deadline deadline) {
-  if (state_->driver && !state_->finished.load(std::memory_order_acquire))
-    state_->driver->drive(*state_, deadline);
+  const auto& driver = state_->driver;
+  const auto began = driver ? Clock::now() : Clock::time_point();
+  if (driver && !state_->finished.load(std::memory_order_acquire)) driver->drive(*state_, deadline);
   std::unique_lock lock(state_->mutex);
   const auto done = [this] { return state_->outcome.has_value(); };
-  if (deadline == never()) {
-    state_->changed.wait(lock, done);
-  } else if (!state_->changed.wait_until(lock, deadline, done)) {
-    return fail(ErrorCode::kTimeout, "the call is still under way after the time to wait for it");
+  if (!done()) {
+    if (deadline == never()) {
+      state_->changed.wait(lock, done);
+    } else if (!state_->changed.wait_until(lock, deadline, done)) {
+      return fail(ErrorCode::kTimeout, "the call is still under way after the time to wait for it");
+    }
+    if (driver) {
+      lock.unlock();
+      driver->slept(Clock::now() - began);
+    }
   }
   return *state_->outcome;
 }

@@ -21,6 +21,8 @@ class WorkDriver {
   virtual ~WorkDriver() = default;
   // Returns when the work is finished, at the deadline, or when nothing has moved for a moment.
   virtual void drive(const WorkState& work, Deadline deadline) = 0;
+  // After a wait that drove in vain, or not at all, and slept: how long it took in all.
+  virtual void slept(Duration wait) = 0;
 };
 
 struct WorkState {

@@ -15,7 +15,8 @@
 namespace pushpull {
 namespace {
 
-// Chunks between two stages.
+// Chunks between two stages: of two ranks, which have one stage less, and of more.
+constexpr size_t kBehindOfTwo = 1;
 constexpr size_t kBehind = 2;
 static_assert(2 * kBehind < Segment::kSlots);
 
@@ -27,8 +28,8 @@ struct Range {
   size_t end;
 };
 
-// The part of a piece that lies in a range of its chunk's bytes; ranges start on cache lines, so they
-// cut between elements.
+// The part of a piece that lies in a range of its chunk's bytes; ranges start on cache lines, so
+// they cut between elements.
 Piece cut(const Piece& piece, Range range, size_t width) {
   const size_t end = std::min(piece.at + piece.count * width, range.end);
   const size_t at = std::max(piece.at, range.begin);
@@ -61,7 +62,8 @@ class ShmCollective final : public Collective {
     reduce_ = reduce;
     plan_.for_sum(parts, size_);
     finish_empty_parts();
-    return run([this](size_t c) { return put_inputs(c); }, [this](size_t c) { return sum_share(c); },
+    return run([this](size_t c) { return put_inputs(c); },
+               [this](size_t c) { return sum_share(c); },
                [this](size_t c) { return whole(c) ? sum_all(c) : take_shares(c); });
   }
 
@@ -70,7 +72,8 @@ class ShmCollective final : public Collective {
     plan_.for_broadcast(parts);
     finish_empty_parts();
     return run([this, root](size_t c) { return root != rank_ || put_source(c); },
-               [](size_t) { return true; }, [this, root](size_t c) { return take_source(c, root); });
+               [](size_t) { return true; },
+               [this, root](size_t c) { return take_source(c, root); });
   }
 
   Result<void> allgather(const void* in, void* out, std::span<const size_t> sizes) override;
@@ -103,13 +106,13 @@ class ShmCollective final : public Collective {
   template <class Put, class Middle, class Finish>
   Result<void> run_chunks(size_t chunks, const Put& put, const Middle& middle,
                           const Finish& finish) {
-    for (size_t c = 0; c < chunks + 2 * kBehind; ++c) {
+    for (size_t c = 0; c < chunks + 2 * behind_; ++c) {
       // The last stages of a call that everybody has put its inputs to may end well: a rank that
       // aborts right after it has its result does not take it from the others.
       if (c < chunks && signals_.aborted()) return fail(signals_.why());
       const bool ok = (c >= chunks || put(c)) &&
-                      (c < kBehind || c - kBehind >= chunks || middle(c - kBehind)) &&
-                      (c < 2 * kBehind || finish(c - 2 * kBehind));
+                      (c < behind_ || c - behind_ >= chunks || middle(c - behind_)) &&
+                      (c < 2 * behind_ || finish(c - 2 * behind_));
       if (!ok) return fail(signals_.why());
     }
     first_ += chunks;
@@ -178,6 +181,7 @@ class ShmCollective final : public Collective {
   const std::shared_ptr<const Segment> segment_;
   const int rank_;
   const int size_;
+  const size_t behind_ = size_ == 2 ? kBehindOfTwo : kBehind;
   Signals signals_;
   ChunkPlan plan_;
   const pid_t process_;
@@ -317,8 +321,8 @@ Result<void> ShmCollective::barrier() {
 
 }  // namespace
 
-std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const Segment> segment, const Group& group,
-                                                const Settings& settings) {
+std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const Segment> segment,
+                                                const Group& group, const Settings& settings) {
   return std::make_unique<ShmCollective>(std::move(segment), group, settings.stall_timeout);
 }
 
