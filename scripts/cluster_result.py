@@ -30,7 +30,7 @@ def main():
         row[0].append(outcome(case))
         row[1] += float(case.get("time"))
     lines = [MARK, f"{datetime.date.today()}, {version('mpirun', '--version')}, "
-             f"{version('sinfo', '--version')}.", "", "| what | cases | seconds |", "|---|---|---|"]
+             f"{version('/usr/sbin/slurmctld', '-V')}.", "", "| what | cases | seconds |", "|---|---|---|"]
     for (group, name), (outcomes, seconds) in rows.items():
         where = {"test_open_mpi": "Open MPI", "test_slurm": "Slurm"}.get(group, group)
         cases = ", ".join(f"{outcomes.count(word)} {word}" for word in dict.fromkeys(outcomes))

@@ -11,6 +11,7 @@
 
 #include "backends/mpi/mpi_backoff.h"
 #include "backends/mpi/mpi_error.h"
+#include "backends/mpi/mpi_help.h"
 
 namespace pushpull {
 
@@ -152,6 +153,7 @@ Result<void> MpiProcess::initialize() {
                     level_name(level),
                     initialized_here_ ? "use an MPI library that was built with threads"
                                       : "whoever initialises MPI before must ask for it"));
+  print_mpi_help_here();
   serialized_ = level < MPI_THREAD_MULTIPLE;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
