@@ -9,4 +9,13 @@ namespace pushpull {
 // may use: one that spins then keeps the awaited one from running.
 bool ranks_outnumber_cores(const Group& group);
 
+// Between two looks of a thread that spins.
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace pushpull

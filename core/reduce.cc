@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-// The accumulators are kept in structs, which vectors of unknown size cannot be: where a processor has
-// only those beside NEON or scalar code, it runs the latter.
+// Accumulators are members of structs, which vectors whose size is known only when running cannot be.
+// Processors with SVE run the NEON code, RISC-V the scalar one; sums have the same bits.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/reduce.cc"

@@ -6,6 +6,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "core/cores.h"
 #include "core/net/signals.h"
 #include "core/reduce.h"
 #include "core/scheduler_state.h"
@@ -25,14 +26,6 @@ constexpr auto kWorthDriving = std::chrono::microseconds(400);
 constexpr auto kLinger = std::chrono::microseconds(200);
 // While a batch of more than this runs, the loop's thread answers those who wake it.
 constexpr size_t kWatchedBytes = 64u << 10;
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

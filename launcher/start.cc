@@ -30,8 +30,8 @@ constexpr auto kRestartPause = std::chrono::seconds(1);
 
 // The objects get a name that no other run has, so that a job can run twice at once.
 int start_in_pods(const Config& config, const std::vector<std::string>& command, bool dry_run) {
-  auto job =
-      make_kubernetes_job(config, command, {random_secret(), random_secret(), random_id().substr(0, 8)});
+  auto job = make_kubernetes_job(config, command,
+                                 {random_secret(), random_secret(), random_id().substr(0, 8)});
   if (!job) return usage_error(job.error());
   if (dry_run) {
     for (auto& [key, value] : job->secrets) value = "***";
@@ -47,8 +47,8 @@ int start_in_pods(const Config& config, const std::vector<std::string>& command,
   return run_watched([&](int alive) { return run_on_kubernetes(run, alive); });
 }
 
-// What made the job end may need a moment to be over. Returns 0, or the exit code where a signal, or
-// the end of the process that watches over this one, came first.
+// What made the job end may need a moment to be over. Returns 0, or the exit code where a signal,
+// or the end of the process that watches over this one, came first.
 int pause_before_restart(int alive) {
   asio::io_context io;
   asio::signal_set signals(io);

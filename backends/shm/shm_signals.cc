@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "core/cores.h"
+
 namespace pushpull {
 namespace {
 
@@ -18,14 +20,6 @@ namespace {
 constexpr int kSpins = 400;
 // A wake-up that came between the last look and the sleep is lost for no longer than this.
 constexpr timespec kNap = {0, 50'000'000};
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // The futex is the half of the counter that changes with every step. Not private: other processes.
 uint32_t* word(Signal& signal) {
@@ -74,10 +68,10 @@ bool Signals::sleep(Signal& signal, int rank, uint64_t value) {
     if (signal.value.load(std::memory_order_acquire) >= value) return true;
     if (somebody_left(signal, rank, value)) return false;
     if (Clock::now() >= deadline) {
-      Error error(ErrorCode::kTimeout,
-                  fmt::format("{} did nothing in shared memory for {} s",
-                              names_[static_cast<size_t>(rank)],
-                              std::chrono::duration_cast<std::chrono::seconds>(patience_).count()));
+      Error error(
+          ErrorCode::kTimeout,
+          fmt::format("{} did nothing in shared memory for {} s", names_[static_cast<size_t>(rank)],
+                      std::chrono::duration_cast<std::chrono::seconds>(patience_).count()));
       abort(error.at_rank(rank, hosts_[static_cast<size_t>(rank)]));
       return false;
     }

@@ -65,8 +65,9 @@ class Maker {
     job_.workers = std::max(settings_.size, 1);
     job_.command = command;
     job_.environment = config_.map("launch.env");
-    for (auto step : {&Maker::check, &Maker::refuse_what_starts_elsewhere, &Maker::name, &Maker::take_settings, &Maker::checkpoint,
-                      &Maker::ports, &Maker::rendezvous, &Maker::secrets}) {
+    for (auto step :
+         {&Maker::check, &Maker::refuse_what_starts_elsewhere, &Maker::name, &Maker::take_settings,
+          &Maker::checkpoint, &Maker::ports, &Maker::rendezvous, &Maker::secrets}) {
       if (auto ok = (this->*step)(); !ok) return fail(ok.error());
     }
     job_.configuration = worker_configuration();

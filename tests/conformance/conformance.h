@@ -38,8 +38,9 @@ class Groups {
                              const Reduce& reduce) const {
     return reference_sum(dtype, count, inputs, reduce, rounding());
   }
-  // A reason why ranks of this backend cannot be lost without ending the test, or empty.
-  virtual std::string immortal() const { return {}; }
+  // Whether a rank's calls fail by themselves when another rank has closed. Else the coordinator
+  // tells it, as it does of every loss, by an abort.
+  virtual bool notices_closed_peers() const { return true; }
 };
 
 struct Case {

@@ -85,10 +85,8 @@ class HostGroups : public ThreadGroups {
     return reference_sum_by_host(dtype, count, inputs, layout(ranks), ranks, reduce, rounding());
   }
 
-  std::string immortal() const override {
-    return "ranks that are not connected with a lost one hear of it from the coordinator, which has no "
-           "part here; tests/hierarchical and tests/faults lose them";
-  }
+  // Not every rank is connected with every other.
+  bool notices_closed_peers() const override { return false; }
 
  private:
   Layout layout(int ranks) const { return Layout({hosts_.data(), static_cast<size_t>(ranks)}); }

@@ -35,9 +35,8 @@ class MpiGroups : public Groups {
   Rounding16 rounding() const override {
     return settings_.exchange == "ring" ? Rounding16::kEachAddition : Rounding16::kOnce;
   }
-  std::string immortal() const override {
-    return "MPI does not tell when a peer has closed; the control plane does, see mpi_death and tests/faults";
-  }
+  // MPI does not tell when a peer has closed.
+  bool notices_closed_peers() const override { return false; }
 
  private:
   const Settings settings_;

@@ -1,13 +1,12 @@
 #include "core/identity.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "tests/stores/memory_store.h"
+#include "tests/support/process.h"
 
 namespace pushpull {
 namespace {
@@ -123,12 +122,11 @@ TEST(Identity, AutoNeedsAStoreAndASize) {
 }
 
 TEST(Identity, AutoHandsOutEachRankOnce) {
-  char folder[] = "/tmp/pushpull-identity-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
+  const testing::TemporaryDirectory folder;
   const Variables variables = {{"PUSHPULL_RANK", "auto"},
                                {"PUSHPULL_SIZE", "8"},
                                {"PUSHPULL_JOB", "drawn"},
-                               {"PUSHPULL_RENDEZVOUS", std::string("file://") + folder}};
+                               {"PUSHPULL_RENDEZVOUS", "file://" + folder.path()}};
   for (int start = 0; start < 2; ++start) {  // the same job again
     std::vector<int> ranks(8, -1);
     {
@@ -143,7 +141,6 @@ TEST(Identity, AutoHandsOutEachRankOnce) {
     }
     EXPECT_EQ(std::set<int>(ranks.begin(), ranks.end()), (std::set<int>{0, 1, 2, 3, 4, 5, 6, 7}));
   }
-  std::filesystem::remove_all(folder);
 }
 
 // Where it is asked for a Redis, a store in this process that remembers the URL.

@@ -26,7 +26,7 @@ class Descriptors : public ::testing::Test {
 };
 
 TEST_F(Descriptors, TheSoftLimitIsRaisedOnlyWhereTheGroupNeedsIt) {
-  if (before_.rlim_max < 4096) GTEST_SKIP() << "the hard limit here is " << before_.rlim_max;
+  ASSERT_GE(before_.rlim_max, 4096u) << "raise the hard limit of open files (ulimit -Hn)";
   set_soft(1024);
   ASSERT_TRUE(allow_descriptors(8));
   EXPECT_EQ(soft(), 1024u);
@@ -40,7 +40,6 @@ TEST_F(Descriptors, TheSoftLimitIsRaisedOnlyWhereTheGroupNeedsIt) {
 }
 
 TEST_F(Descriptors, AHardLimitThatIsTooLowIsSaid) {
-  if (before_.rlim_max == RLIM_INFINITY) GTEST_SKIP() << "no hard limit here";
   set_soft(64);
   const auto allowed = allow_descriptors(before_.rlim_max);
   ASSERT_FALSE(allowed);
