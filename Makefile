@@ -54,7 +54,7 @@ bench-quick: build
 	@bench/run.py --quick
 
 wheel:
-	@scripts/setup.sh packages python build
+	@scripts/setup.sh packages python product
 	@.venv/bin/python scripts/wheel_backend.py build/wheel
 
 clean:

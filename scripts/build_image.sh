@@ -28,7 +28,7 @@ mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' |
 [ -n "$mirror" ] || die "apt knows no source for Debian 12 (bookworm) here; set MIRROR to one"
 
 mkdir -p "$(dirname "$out")"
-scripts/setup.sh packages python build
+scripts/setup.sh packages python product
 root=$(mktemp -d "${TMPDIR:-/tmp}/pushpull-image.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs pushpull, MXNet and the examples into the root file system of an image:
 #   scripts/image/install.sh ROOT
-# The project must be built (scripts/setup.sh packages python build), for the Debian that the image has.
+# The project must be built (scripts/setup.sh packages python product), for the Debian that the image has.
 set -euo pipefail
 root=$(realpath "$1")
 cd "$(dirname "$0")/../.."

@@ -1,4 +1,8 @@
-"""make test-kubernetes: the image, the cluster, the tests, and their result into docs/kubernetes.md."""
+"""make test-kubernetes: the image, the cluster, the tests, and their result into docs/kubernetes.md.
+
+    run.py [further arguments for pytest]
+    run.py --containerfile [further arguments for pytest]     with the image that the Containerfile makes; needs buildah
+"""
 
 import datetime
 import os
@@ -9,7 +13,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 BUILD = ROOT / "build"
 IMAGE = BUILD / "image" / "pushpull.tar"
 FIGURES = BUILD / "kubernetes-figures.txt"
@@ -58,12 +63,18 @@ def write_document():
 
 
 def main():
-    build_image()
+    by_containerfile = sys.argv[1:2] == ["--containerfile"]
+    arguments = sys.argv[2:] if by_containerfile else sys.argv[1:]
+    image = IMAGE.with_name("containerfile.tar") if by_containerfile else IMAGE
+    if by_containerfile:
+        subprocess.run([HERE / "build_by_containerfile", image], check=True)
+    else:
+        build_image()
     FIGURES.unlink(missing_ok=True)
     REPORT.unlink(missing_ok=True)
     code = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"--junitxml={REPORT}", "tests/cluster/kubernetes", *sys.argv[1:]],
-        cwd=ROOT, env={**os.environ, "PUSHPULL_TEST_KUBERNETES": "1"}).returncode
+        [sys.executable, "-m", "pytest", "-q", f"--junitxml={REPORT}", "tests/cluster/kubernetes", *arguments],
+        cwd=ROOT, env={**os.environ, "PUSHPULL_TEST_KUBERNETES": "1", "PUSHPULL_IMAGE_FILE": str(image)}).returncode
     if REPORT.exists() and len(sys.argv) == 1:
         write_document()
     return code
