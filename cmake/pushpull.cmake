@@ -34,6 +34,12 @@ endif()
 target_compile_definitions(pushpull_options INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
                                                       SPDLOG_FMT_EXTERNAL)
 
+# Limits of tests in seconds are for code at its full speed: a sanitizer takes up to fifteen times as long.
+set(PUSHPULL_TEST_PATIENCE 1)
+if(PUSHPULL_SANITIZE)
+  set(PUSHPULL_TEST_PATIENCE 4)
+endif()
+
 # pushpull_module(NAME SOURCES... [LIBS ...]): libNAME.so, opened by core at run time.
 function(pushpull_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
@@ -57,6 +63,7 @@ function(pushpull_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${PUSHPULL_TEST_PATIENCE}")
   if(NOT ARG_CORES)
     set(ARG_CORES 1)
   endif()

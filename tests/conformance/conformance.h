@@ -59,6 +59,14 @@ inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return "N" + std::to_string(info.param.ranks);
 }
 
+constexpr size_t kMany = 1u << 20;
+// 100 MB of float32. Sanitizers, for which size matters less, take as long for a sixth of it.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr size_t kHuge = 4 * kMany;
+#else
+constexpr size_t kHuge = 25 * kMany;
+#endif
+
 class Conformance : public ::testing::TestWithParam<Case> {
  protected:
   int ranks() const { return GetParam().ranks; }
