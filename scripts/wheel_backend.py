@@ -48,7 +48,7 @@ def _tag():
 def _build(stage):
     if not (BUILD / "build.ninja").exists():
         subprocess.run(["cmake", "--preset", "release"], cwd=ROOT, check=True)
-    subprocess.run(["cmake", "--build", BUILD], cwd=ROOT, check=True)
+    subprocess.run(["cmake", "--build", BUILD, "--target", "product"], cwd=ROOT, check=True)
     subprocess.run(
         ["cmake", "--install", BUILD, "--component", "wheel", "--strip", "--prefix", stage],
         cwd=ROOT, check=True, stdout=subprocess.DEVNULL,

@@ -139,10 +139,10 @@ class CheckCommand : public Command {
     for (RankFindings& ranks : ask(job_of_exchange(), "exchange", alive)) {
       const auto same = std::find_if(all.begin(), all.end(),
                                      [&](const RankFindings& r) { return r.rank == ranks.rank; });
-      auto& to = same != all.end()
-                     ? same->findings
-                     : all.emplace_back(ranks.rank, "", std::vector<Finding>()).findings;
-      to.insert(to.end(), ranks.findings.begin(), ranks.findings.end());
+      if (same == all.end())
+        all.push_back({ranks.rank, "", std::move(ranks.findings)});
+      else
+        same->findings.insert(same->findings.end(), ranks.findings.begin(), ranks.findings.end());
     }
     std::vector<Row> rows = join_findings(all);
     for (Finding& finding : exchanges) rows.push_back({std::move(finding), {}});
