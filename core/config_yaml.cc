@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
+#include <sstream>
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "core/config.h"
@@ -39,6 +42,36 @@ std::string ambiguity(std::string_view text, ConfigType type) {
   return {};
 }
 
+// Where the documents of a text begin.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  // The second document's; nothing if there is none. No further one is looked at: yaml-cpp takes a
+  // text that goes on with ',' or ']' for empty documents without end (and its LoadAll all memory).
+  static std::optional<YAML::Mark> second(const std::string& content) {
+    std::istringstream stream(content);
+    YAML::Parser parser(stream);
+    DocumentStarts starts;
+    const bool two = parser.HandleNextDocument(starts) && parser.HandleNextDocument(starts);
+    return two ? std::optional(starts.last_) : std::nullopt;
+  }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { last_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark last_;
+};
+
 class Reader {
  public:
   explicit Reader(const std::string& name) : name_(name) {}
@@ -48,14 +81,19 @@ class Reader {
     // The mark that ends a document: yaml-cpp takes the end of the file for a closing quote, but
     // not this.
     const bool complete = content.empty() || content.back() == '\n';
-    std::vector<YAML::Node> documents = YAML::LoadAll(content + (complete ? "...\n" : "\n...\n"));
-    if (documents.empty()) return std::vector<YamlLeaf>{};
-    if (documents.size() > 1) {
-      return error(documents[1], "a second document begins; one file describes one job");
+    const std::string text = content + (complete ? "...\n" : "\n...\n");
+    if (const auto next = DocumentStarts::second(text)) {
+      const auto at = static_cast<size_t>(next->pos);
+      const char first = at < text.size() ? text[at] : '-';
+      const bool stray = std::string_view(",]}").find(first) != std::string_view::npos;
+      return error(next->line + 1, next->column + 1,
+                   stray ? fmt::format("'{}' does not belong here", first)
+                         : "a second document begins; one file describes one job");
     }
-    if (documents[0].IsNull()) return std::vector<YamlLeaf>{};
-    if (!documents[0].IsMap()) return error(documents[0], "expected 'key: value' lines");
-    if (auto ok = section(documents[0], ""); !ok) return fail(ok.error());
+    const YAML::Node document = YAML::Load(text);
+    if (document.IsNull()) return std::vector<YamlLeaf>{};
+    if (!document.IsMap()) return error(document, "expected 'key: value' lines");
+    if (auto ok = section(document, ""); !ok) return fail(ok.error());
     return std::move(leaves_);
   }
 
@@ -225,9 +263,11 @@ class Reader {
 Result<std::vector<YamlLeaf>> read_config_yaml(const std::string& name,
                                                const std::string& content) {
   if (const size_t zero = content.find('\0'); zero != std::string::npos) {
-    const auto line = std::count(content.begin(), content.begin() + static_cast<ptrdiff_t>(zero), '\n');
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}:{}: a zero byte stands here; this is no text file", name, line + 1));
+    const auto line =
+        std::count(content.begin(), content.begin() + static_cast<ptrdiff_t>(zero), '\n');
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}:{}: a zero byte stands here; this is no text file", name, line + 1));
   }
   try {
     return Reader(name).read(content);

@@ -114,7 +114,7 @@ WRONG = [
     ('just text\n',
      "FILE:1:1: expected 'key: value' lines"),
     ('workers: 2\n---\nworkers: 3\n',
-     'FILE:3:1: a second document begins; one file describes one job'),
+     'FILE:2:1: a second document begins; one file describes one job'),
     ('workers: [2\n',
      'FILE:2:1: end of sequence flow not found'),
     ('a: {b: {c: {d: 1}}}\n',

@@ -247,7 +247,10 @@ INSTANTIATE_TEST_SUITE_P(
         WrongYaml{"launch:\n  env:\n    'A=B': x\n", "3:5: 'A=B' cannot be a name in launch.env"},
         WrongYaml{"- job\n", "1:1: expected 'key: value' lines"},
         WrongYaml{"job: a\n---\njob: b\n",
-                  "3:1: a second document begins; one file describes one job"},
+                  "2:1: a second document begins; one file describes one job"},
+        WrongYaml{"# b\n, job: a\n", "2:1: ',' does not belong here"},
+        WrongYaml{"job: a\n]\n", "2:1: illegal flow end"},
+        WrongYaml{"{job: a}, b\n", "1:9: ',' does not belong here"},
         WrongYaml{"? [a]\n: b\n", "1:3: a key must be a plain name"},
         WrongYaml{"job: 'open\n", "2:1: a quote that was opened above is not closed"},
         WrongYaml{"job: \"a\\0b\"\n", "1:6: 'job' holds a zero byte"}));
