@@ -19,12 +19,12 @@ constexpr ptrdiff_t kTicks = kAhead + kSum + kShare + 1;  // that a message is i
 
 class Direct {
  public:
-  explicit Direct(Call& call) : call_(call), links_(call.links), n_(call.size()) {}
+  explicit Direct(ExchangeCall& call) : call_(call), links_(call.links), n_(call.size()) {}
 
   Result<void> run();
 
  private:
-  using Ticket = Call::Ticket;
+  using Ticket = ExchangeCall::Ticket;
 
   // What goes on with one peer about message q of the slices.
   struct Traffic {
@@ -53,7 +53,7 @@ class Direct {
   Result<void> finish(ptrdiff_t q);
   Result<void> finish_slice(ptrdiff_t q, int peer);
 
-  Call& call_;
+  ExchangeCall& call_;
   PointToPoint& links_;
   const int n_;
   std::vector<Traffic> traffic_;
@@ -180,6 +180,6 @@ Result<void> Direct::finish_slice(ptrdiff_t q, int peer) {
 
 }  // namespace
 
-Result<void> allreduce_direct(Call& call) { return Direct(call).run(); }
+Result<void> allreduce_direct(ExchangeCall& call) { return Direct(call).run(); }
 
 }  // namespace pushpull

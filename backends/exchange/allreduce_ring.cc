@@ -66,7 +66,7 @@ class Hops {
 
 class Ring {
  public:
-  explicit Ring(Call& call)
+  explicit Ring(ExchangeCall& call)
       : call_(call),
         links_(call.links),
         n_(call.size()),
@@ -76,7 +76,7 @@ class Ring {
   Result<void> run();
 
  private:
-  using Ticket = Call::Ticket;
+  using Ticket = ExchangeCall::Ticket;
   struct Incoming {
     Hop hop;
     Ticket ticket;
@@ -105,7 +105,7 @@ class Ring {
   Result<Incoming> consume();
   void use(Incoming& incoming);
 
-  Call& call_;
+  ExchangeCall& call_;
   PointToPoint& links_;
   const int n_;
   const int left_;
@@ -240,6 +240,6 @@ void Ring::use(Incoming& incoming) {
 
 }  // namespace
 
-Result<void> allreduce_ring(Call& call) { return Ring(call).run(); }
+Result<void> allreduce_ring(ExchangeCall& call) { return Ring(call).run(); }
 
 }  // namespace pushpull

@@ -4,7 +4,7 @@ namespace pushpull {
 
 // Everybody sends its whole input to everybody, and sums all inputs itself, each slice in the order
 // in which its owner would: the same operations on the same numbers, so the same bits everywhere.
-Result<void> allreduce_small(Call& call) {
+Result<void> allreduce_small(ExchangeCall& call) {
   const int n = call.size();
   call.work.streams.resize(1);
   Stream& stream = call.work.streams[0];
@@ -14,7 +14,7 @@ Result<void> allreduce_small(Call& call) {
   const Message message = stream[0];
 
   std::vector<char*> inputs(static_cast<size_t>(n));
-  std::vector<Call::Ticket> tickets;
+  std::vector<ExchangeCall::Ticket> tickets;
   for (int step = 1; step < n; ++step) {
     const int from = call.peer(-step);
     char*& place = inputs[static_cast<size_t>(from)];
@@ -31,7 +31,7 @@ Result<void> allreduce_small(Call& call) {
     if (!ticket) return fail(ticket.error());
     tickets.push_back(*ticket);
   }
-  for (const Call::Ticket ticket : tickets)
+  for (const ExchangeCall::Ticket ticket : tickets)
     if (auto ok = call.links.wait(ticket); !ok) return ok;
 
   std::vector<const void*>& ordered = call.work.inputs;

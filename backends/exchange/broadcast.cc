@@ -12,11 +12,11 @@ constexpr size_t kWindow = kAhead + kLag + 1;
 
 class Broadcast {
  public:
-  Broadcast(Call& call, int root, TreeShape shape);
+  Broadcast(ExchangeCall& call, int root, TreeShape shape);
   Result<void> run();
 
  private:
-  using Ticket = Call::Ticket;
+  using Ticket = ExchangeCall::Ticket;
   struct Slot {
     Ticket receive = 0;
     char* buffer = nullptr;
@@ -31,14 +31,14 @@ class Broadcast {
   Result<void> finish(size_t q);
   void copy_own(const Message& message);
 
-  Call& call_;
+  ExchangeCall& call_;
   const int root_;
   int parent_ = -1;  // none for the root
   std::vector<int> children_;
   std::vector<Slot> slots_{kWindow};
 };
 
-Broadcast::Broadcast(Call& call, int root, TreeShape shape) : call_(call), root_(root) {
+Broadcast::Broadcast(ExchangeCall& call, int root, TreeShape shape) : call_(call), root_(root) {
   const int n = call.size();
   const int position = call.peer(-root);  // the root is at 0
   if (shape == TreeShape::kChain) {
@@ -120,7 +120,7 @@ Result<void> Broadcast::finish(size_t q) {
 
 }  // namespace
 
-Result<void> broadcast_down(Call& call, int root, TreeShape shape) {
+Result<void> broadcast_down(ExchangeCall& call, int root, TreeShape shape) {
   return Broadcast(call, root, shape).run();
 }
 

@@ -7,7 +7,7 @@
 
 namespace pushpull {
 
-void Call::begin() {
+void ExchangeCall::begin() {
   size_t largest = 0;
   work.open_segments.assign(parts.size(), 0);
   for (const Stream& stream : work.streams) {
@@ -20,21 +20,21 @@ void Call::begin() {
     if (work.open_segments[i] == 0) done_(i);
 }
 
-void Call::ended(const Stream& stream, const Message& message) {
+void ExchangeCall::ended(const Stream& stream, const Message& message) {
   for (const Segment& segment : stream.segments(message))
     if (--work.open_segments[segment.part] == 0) done_(segment.part);
 }
 
-const char* Call::in(const Segment& segment) const {
+const char* ExchangeCall::in(const Segment& segment) const {
   parts[segment.part].await_input();
   return static_cast<const char*>(parts[segment.part].in) + segment.first * size_of(dtype(segment));
 }
 
-char* Call::out(const Segment& segment) const {
+char* ExchangeCall::out(const Segment& segment) const {
   return static_cast<char*>(parts[segment.part].out) + segment.first * size_of(dtype(segment));
 }
 
-void Call::pack_inputs(const Stream& stream, const Message& message, char* to) const {
+void ExchangeCall::pack_inputs(const Stream& stream, const Message& message, char* to) const {
   for (const Segment& s : stream.segments(message)) {
     if (reduce.prescale != 1.0)
       scale(dtype(s), to + s.at, in(s), reduce.prescale, s.count);
@@ -43,35 +43,37 @@ void Call::pack_inputs(const Stream& stream, const Message& message, char* to) c
   }
 }
 
-void Call::pack_outputs(const Stream& stream, const Message& message, char* to) const {
+void ExchangeCall::pack_outputs(const Stream& stream, const Message& message, char* to) const {
   for (const Segment& s : stream.segments(message)) std::memcpy(to + s.at, out(s), bytes(s));
 }
 
-void Call::unpack_outputs(const Stream& stream, const Message& message, const char* from) const {
+void ExchangeCall::unpack_outputs(const Stream& stream, const Message& message,
+                                  const char* from) const {
   for (const Segment& s : stream.segments(message)) std::memcpy(out(s), from + s.at, bytes(s));
 }
 
-const char* Call::own_input(const Stream& stream, const Message& message, char*& buffer) {
+const char* ExchangeCall::own_input(const Stream& stream, const Message& message, char*& buffer) {
   if (!message.packed() && reduce.prescale == 1.0) return in(stream.segments(message)[0]);
   buffer = work.pool.take();
   pack_inputs(stream, message, buffer);
   return buffer;
 }
 
-const char* Call::own_output(const Stream& stream, const Message& message, char*& buffer) {
+const char* ExchangeCall::own_output(const Stream& stream, const Message& message, char*& buffer) {
   if (!message.packed()) return out(stream.segments(message)[0]);
   buffer = work.pool.take();
   pack_outputs(stream, message, buffer);
   return buffer;
 }
 
-char* Call::output_place(const Stream& stream, const Message& message, char*& buffer) {
+char* ExchangeCall::output_place(const Stream& stream, const Message& message, char*& buffer) {
   if (!message.packed()) return out(stream.segments(message)[0]);
   buffer = work.pool.take();
   return buffer;
 }
 
-void Call::sum(const Stream& stream, const Message& message, std::span<const char* const> others) {
+void ExchangeCall::sum(const Stream& stream, const Message& message,
+                       std::span<const char* const> others) {
   char* scaled = nullptr;
   if (reduce.prescale != 1.0) {
     scaled = work.pool.take();
@@ -87,7 +89,7 @@ void Call::sum(const Stream& stream, const Message& message, std::span<const cha
   work.pool.give_back(scaled);
 }
 
-void Call::add_own(const Stream& stream, const Message& message, char* partial) {
+void ExchangeCall::add_own(const Stream& stream, const Message& message, char* partial) {
   char* scaled = nullptr;
   if (reduce.prescale != 1.0) {
     scaled = work.pool.take();
@@ -99,8 +101,8 @@ void Call::add_own(const Stream& stream, const Message& message, char* partial) 
   work.pool.give_back(scaled);
 }
 
-void Call::combine(DType dtype, void* out, std::span<const void* const> inputs,
-                   size_t count) const {
+void ExchangeCall::combine(DType dtype, void* out, std::span<const void* const> inputs,
+                           size_t count) const {
   if (rounding == Rounding::kOnce || inputs.size() < 3) return add_all(dtype, out, inputs, count);
   // The last input may be the output's own memory; the partial sums must not run over it.
   char* partial = work.pool.take();
@@ -110,7 +112,7 @@ void Call::combine(DType dtype, void* out, std::span<const void* const> inputs,
   work.pool.give_back(partial);
 }
 
-void Call::scale_output(const Segment& s) const {
+void ExchangeCall::scale_output(const Segment& s) const {
   if (reduce.postscale != 1.0) scale(dtype(s), out(s), out(s), reduce.postscale, s.count);
 }
 

@@ -24,12 +24,12 @@ struct Workspace {
 };
 
 // Calls done(i) when all segments of part i have ended.
-class Call {
+class ExchangeCall {
  public:
   using Ticket = PointToPoint::Ticket;
 
-  Call(PointToPoint& point_to_point, Workspace& workspace, std::span<const Part> the_parts,
-       const PartDone& part_done)
+  ExchangeCall(PointToPoint& point_to_point, Workspace& workspace, std::span<const Part> the_parts,
+               const PartDone& part_done)
       : links(point_to_point), work(workspace), parts(the_parts), done_(part_done) {}
 
   PointToPoint& links;

@@ -53,7 +53,7 @@ class Exchange final : public Collective {
   void abort(const Error& reason) override;
 
  private:
-  Call make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done);
+  ExchangeCall make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done);
   Result<void> ring_with_direct(std::span<const Part> parts, const Reduce& reduce,
                                 const PartDone& done);
   bool is_small(size_t bytes) const;
@@ -85,8 +85,9 @@ Result<void> Exchange::usable() {
   return {};
 }
 
-Call Exchange::make_call(std::span<const Part> parts, const Reduce& reduce, const PartDone& done) {
-  Call call(*links_, work_, parts, done);
+ExchangeCall Exchange::make_call(std::span<const Part> parts, const Reduce& reduce,
+                                 const PartDone& done) {
+  ExchangeCall call(*links_, work_, parts, done);
   call.reduce = reduce;
   call.rounding = form_ == Form::kRing ? Rounding::kEachAddition : Rounding::kOnce;
   call.chunk_bytes = chunk_bytes_;
@@ -120,7 +121,7 @@ Result<void> Exchange::allreduce(std::span<const Part> parts, const Reduce& redu
     }
     return {};
   }
-  Call call = make_call(parts, reduce, done);
+  ExchangeCall call = make_call(parts, reduce, done);
   const size_t bytes = input_bytes(parts, size());
   if (is_small(bytes)) return allreduce_small(call);
   if (form_ == Form::kRing) {
@@ -146,7 +147,7 @@ Result<void> Exchange::ring_with_direct(std::span<const Part> parts, const Reduc
     }
     if (chosen.empty()) continue;
     const PartDone tell = [&](size_t i) { done(index[i]); };
-    Call call = make_call(chosen, reduce, tell);
+    ExchangeCall call = make_call(chosen, reduce, tell);
     call.chunk_bytes = direct ? direct_message() : ring_message(input_bytes(chosen, size()));
     auto ok = direct ? allreduce_direct(call) : allreduce_ring(call);
     if (!ok) return ok;
@@ -156,7 +157,7 @@ Result<void> Exchange::ring_with_direct(std::span<const Part> parts, const Reduc
 
 Result<void> Exchange::broadcast(std::span<const Part> parts, int root, const PartDone& done) {
   if (auto ok = usable(); !ok) return ok;
-  Call call = make_call(parts, {}, done);
+  ExchangeCall call = make_call(parts, {}, done);
   size_t bytes = 0;
   for (const Part& part : parts) bytes += (part.end - part.begin) * size_of(part.dtype);
   const bool chain = bytes >= kChainBytes;

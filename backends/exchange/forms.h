@@ -7,14 +7,14 @@
 namespace pushpull {
 
 // See exchange.h. Groups of at least two ranks.
-[[nodiscard]] Result<void> allreduce_small(Call& call);
-[[nodiscard]] Result<void> allreduce_direct(Call& call);
-[[nodiscard]] Result<void> allreduce_ring(Call& call);
+[[nodiscard]] Result<void> allreduce_small(ExchangeCall& call);
+[[nodiscard]] Result<void> allreduce_direct(ExchangeCall& call);
+[[nodiscard]] Result<void> allreduce_ring(ExchangeCall& call);
 
 // Message by message down a tree: each rank passes on what it got. kChain: every rank has one
 // child, so that each link carries everything once (bandwidth); kBinomial: log2(N) steps (latency).
 enum class TreeShape { kChain, kBinomial };
-[[nodiscard]] Result<void> broadcast_down(Call& call, int root, TreeShape shape);
+[[nodiscard]] Result<void> broadcast_down(ExchangeCall& call, int root, TreeShape shape);
 
 [[nodiscard]] Result<void> allgather_direct(PointToPoint& links, const void* in, void* out,
                                             std::span<const size_t> sizes);

@@ -23,12 +23,13 @@ class ShmBackend final : public Backend {
                                               Deadline deadline) override {
     auto segment = share_memory(group, settings.shm_chunk_bytes, deadline);
     if (!segment) return fail(segment.error());
-    std::shared_ptr<Segment> shared = std::move(*segment);
+    std::shared_ptr<ShmSegment> shared = std::move(*segment);
     give_to_control(group, shared);
     return make_shm_collective(std::move(shared), group, settings);
   }
+
  private:
-  static void give_to_control(const Group& group, const std::shared_ptr<Segment>& segment) {
+  static void give_to_control(const Group& group, const std::shared_ptr<ShmSegment>& segment) {
     if (!group.shares) return;
     const auto give = [&](int other) {
       group.shares(group.members[0].rank, group.members[static_cast<size_t>(other)].rank,

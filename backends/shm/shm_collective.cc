@@ -18,7 +18,7 @@ namespace {
 // Chunks between two stages: of two ranks, which have one stage less, and of more.
 constexpr size_t kBehindOfTwo = 1;
 constexpr size_t kBehind = 2;
-static_assert(2 * kBehind < Segment::kSlots);
+static_assert(2 * kBehind < ShmSegment::kSlots);
 
 // A chunk up to this size is summed by everybody: another wait would take longer.
 constexpr size_t kSharedFrom = 16u << 10;
@@ -39,7 +39,7 @@ Piece cut(const Piece& piece, Range range, size_t width) {
 
 class ShmCollective final : public Collective {
  public:
-  ShmCollective(std::shared_ptr<const Segment> segment, const Group& group, Duration patience)
+  ShmCollective(std::shared_ptr<const ShmSegment> segment, const Group& group, Duration patience)
       : segment_(std::move(segment)),
         rank_(group.rank),
         size_(group.size()),
@@ -131,7 +131,8 @@ class ShmCollective final : public Collective {
   // Nobody reads any more what this rank's slot for chunk c held before.
   bool slot_is_free(size_t c) {
     const uint64_t n = number(c);
-    return n < Segment::kSlots || signals_.await_all(&RankSignals::done, n - Segment::kSlots + 1);
+    return n < ShmSegment::kSlots ||
+           signals_.await_all(&RankSignals::done, n - ShmSegment::kSlots + 1);
   }
   void post(Signals::Counter counter, size_t c) { signals_.post(counter, number(c) + 1); }
   bool await(Signals::Counter counter, int rank, size_t c) {
@@ -178,7 +179,7 @@ class ShmCollective final : public Collective {
   bool put_source(size_t c);
   bool take_source(size_t c, int root);
 
-  const std::shared_ptr<const Segment> segment_;
+  const std::shared_ptr<const ShmSegment> segment_;
   const int rank_;
   const int size_;
   const size_t behind_ = size_ == 2 ? kBehindOfTwo : kBehind;
@@ -321,7 +322,7 @@ Result<void> ShmCollective::barrier() {
 
 }  // namespace
 
-std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const Segment> segment,
+std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const ShmSegment> segment,
                                                 const Group& group, const Settings& settings) {
   return std::make_unique<ShmCollective>(std::move(segment), group, settings.stall_timeout);
 }

@@ -9,8 +9,9 @@
 //           into its own memory, and copies the sum to its slot
 //   finish  copies the sums of the others' shares out of their slots
 //
-// Two ranks, and chunks of a few KiB, have no shares: each rank puts everything, and sums everything
-// itself in the last stage. That is one exchange less, and for two ranks nothing is done twice.
+// Two ranks, and chunks of a few KiB, have no shares: each rank puts everything, and sums
+// everything itself in the last stage. That is one exchange less, and for two ranks nothing is done
+// twice.
 //
 // Order of summation and rounding are those of backends/exchange: slice s of a tensor is summed
 // s+1, s+2, ..., s (mod N), 16-bit floats in float32 with one rounding, scales round to the type.
@@ -27,7 +28,7 @@
 namespace pushpull {
 
 // Calls may follow at once.
-std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const Segment> segment, const Group& group,
-                                                const Settings& settings);
+std::unique_ptr<Collective> make_shm_collective(std::shared_ptr<const ShmSegment> segment,
+                                                const Group& group, const Settings& settings);
 
 }  // namespace pushpull

@@ -37,9 +37,8 @@ struct Address {
 };
 
 Result<Address> address_of(const Group& group) {
-  const std::string subject =
-      fmt::format("pushpull shared memory\n{}\n{}\n{}\n{}", group.job, group.run, group.generation,
-                  group.members[0].rank);
+  const std::string subject = fmt::format("pushpull shared memory\n{}\n{}\n{}\n{}", group.job,
+                                          group.run, group.generation, group.members[0].rank);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int length = 0;
   if (HMAC(EVP_sha256(), group.secret.data(), static_cast<int>(group.secret.size()),
@@ -118,7 +117,7 @@ Socket receive_descriptor(int fd) {
 
 class Host {
  public:
-  Host(const Group& group, const Segment& segment)
+  Host(const Group& group, const ShmSegment& segment)
       : group_(group), segment_(segment), proven_(group.members.size()) {}
 
   Result<void> run(Deadline deadline);
@@ -147,7 +146,7 @@ class Host {
   }
 
   const Group& group_;
-  const Segment& segment_;
+  const ShmSegment& segment_;
   Socket listener_;
   std::vector<std::unique_ptr<Caller>> callers_;
   std::vector<Socket> proven_;  // by rank
@@ -161,7 +160,8 @@ Result<void> Host::listen(Deadline deadline) {
   const auto* name = reinterpret_cast<const sockaddr*>(&address->name);
   // The same group may be connected twice, one after the other.
   while (::bind(listener_.fd(), name, address->length) != 0) {
-    if (errno != EADDRINUSE || Clock::now() >= deadline) return system_error("naming a Unix socket");
+    if (errno != EADDRINUSE || Clock::now() >= deadline)
+      return system_error("naming a Unix socket");
     if (auto wanted = still_wanted(group_); !wanted) return wanted;
     std::this_thread::sleep_for(kBetweenTries);
   }
@@ -269,7 +269,7 @@ class Guest {
   Guest(const Group& group, size_t chunk_bytes, Deadline deadline)
       : group_(group), chunk_bytes_(chunk_bytes), deadline_(deadline) {}
 
-  Result<std::unique_ptr<Segment>> run() {
+  Result<std::unique_ptr<ShmSegment>> run() {
     for (;;) {
       auto segment = attempt();
       if (segment || final_) return segment;
@@ -280,7 +280,7 @@ class Guest {
   }
 
  private:
-  Result<std::unique_ptr<Segment>> attempt();
+  Result<std::unique_ptr<ShmSegment>> attempt();
   Result<void> dial();
   Result<void> greet();
   Result<void> readable();
@@ -301,7 +301,8 @@ Result<void> Guest::dial() {
   if (!address) return give_up(address.error());
   socket_ = Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_.valid()) return give_up(system_error("making a Unix socket").value());
-  if (::connect(socket_.fd(), reinterpret_cast<const sockaddr*>(&address->name), address->length) != 0)
+  if (::connect(socket_.fd(), reinterpret_cast<const sockaddr*>(&address->name), address->length) !=
+      0)
     return system_error("it does not answer on its Unix socket");
   return {};
 }
@@ -341,13 +342,13 @@ Result<void> Guest::greet() {
   return {};
 }
 
-Result<std::unique_ptr<Segment>> Guest::attempt() {
+Result<std::unique_ptr<ShmSegment>> Guest::attempt() {
   if (auto ok = dial(); !ok) return fail(ok.error());
   if (auto ok = greet(); !ok) return fail(ok.error());
   if (auto ok = readable(); !ok) return fail(ok.error());
   Socket memory = receive_descriptor(socket_.fd());
   if (!memory.valid()) return fail(ErrorCode::kUnavailable, "it sent no memory");
-  auto segment = Segment::open(std::move(memory), group_.size(), chunk_bytes_);
+  auto segment = ShmSegment::open(std::move(memory), group_.size(), chunk_bytes_);
   if (!segment) return give_up(segment.error());
   auto number = random_number();
   if (!number) return give_up(number.error());
@@ -361,23 +362,23 @@ Result<std::unique_ptr<Segment>> Guest::attempt() {
   if (proof[1] != ~*number)
     return give_up(Error(ErrorCode::kUnavailable, "its answer is not in the shared memory"));
   segment->forget_descriptor();
-  return std::make_unique<Segment>(std::move(*segment));
+  return std::make_unique<ShmSegment>(std::move(*segment));
 }
 
-Result<std::unique_ptr<Segment>> host_memory(const Group& group, size_t chunk_bytes,
-                                             Deadline deadline) {
-  auto segment = Segment::create(group.size(), chunk_bytes);
+Result<std::unique_ptr<ShmSegment>> host_memory(const Group& group, size_t chunk_bytes,
+                                                Deadline deadline) {
+  auto segment = ShmSegment::create(group.size(), chunk_bytes);
   if (!segment) return fail(segment.error());
   if (group.size() > 1)
     if (auto shared = Host(group, *segment).run(deadline); !shared) return fail(shared.error());
   segment->forget_descriptor();
-  return std::make_unique<Segment>(std::move(*segment));
+  return std::make_unique<ShmSegment>(std::move(*segment));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Segment>> share_memory(const Group& group, size_t chunk_bytes,
-                                              Deadline deadline) {
+Result<std::unique_ptr<ShmSegment>> share_memory(const Group& group, size_t chunk_bytes,
+                                                 Deadline deadline) {
   auto segment = group.rank == 0 ? host_memory(group, chunk_bytes, deadline)
                                  : Guest(group, chunk_bytes, deadline).run();
   if (segment) return segment;

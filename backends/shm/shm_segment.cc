@@ -24,7 +24,7 @@ size_t head_bytes(int ranks) {
 }
 
 size_t segment_bytes(int ranks, size_t chunk_bytes) {
-  return round_up(head_bytes(ranks) + static_cast<size_t>(ranks) * Segment::kSlots * chunk_bytes,
+  return round_up(head_bytes(ranks) + static_cast<size_t>(ranks) * ShmSegment::kSlots * chunk_bytes,
                   kPage);
 }
 
@@ -34,7 +34,7 @@ tl::unexpected<Error> system_error(const char* what) {
 
 }  // namespace
 
-Segment::Segment(Socket memory, int ranks, size_t chunk_bytes, size_t bytes, char* start)
+ShmSegment::ShmSegment(Socket memory, int ranks, size_t chunk_bytes, size_t bytes, char* start)
     : memory_(std::move(memory)),
       ranks_(ranks),
       chunk_bytes_(chunk_bytes),
@@ -42,7 +42,7 @@ Segment::Segment(Socket memory, int ranks, size_t chunk_bytes, size_t bytes, cha
       start_(start),
       slots_(start + head_bytes(ranks)) {}
 
-Segment::Segment(Segment&& other) noexcept
+ShmSegment::ShmSegment(ShmSegment&& other) noexcept
     : memory_(std::move(other.memory_)),
       ranks_(other.ranks_),
       chunk_bytes_(other.chunk_bytes_),
@@ -50,18 +50,18 @@ Segment::Segment(Segment&& other) noexcept
       start_(std::exchange(other.start_, nullptr)),
       slots_(other.slots_) {}
 
-Segment::~Segment() {
+ShmSegment::~ShmSegment() {
   if (start_ != nullptr) ::munmap(start_, bytes_);
 }
 
-Result<Segment> Segment::map(Socket memory, int ranks, size_t chunk_bytes) {
+Result<ShmSegment> ShmSegment::map(Socket memory, int ranks, size_t chunk_bytes) {
   const size_t bytes = segment_bytes(ranks, chunk_bytes);
   void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0);
   if (start == MAP_FAILED) return system_error("mapping shared memory");
-  return Segment(std::move(memory), ranks, chunk_bytes, bytes, static_cast<char*>(start));
+  return ShmSegment(std::move(memory), ranks, chunk_bytes, bytes, static_cast<char*>(start));
 }
 
-Result<Segment> Segment::create(int ranks, size_t chunk_bytes) {
+Result<ShmSegment> ShmSegment::create(int ranks, size_t chunk_bytes) {
   chunk_bytes = round_up(chunk_bytes, kCacheLine);
   Socket memory(::memfd_create("pushpull", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) return system_error("memfd_create");
@@ -75,7 +75,7 @@ Result<Segment> Segment::create(int ranks, size_t chunk_bytes) {
   return segment;
 }
 
-Result<Segment> Segment::open(Socket memory, int ranks, size_t chunk_bytes) {
+Result<ShmSegment> ShmSegment::open(Socket memory, int ranks, size_t chunk_bytes) {
   chunk_bytes = round_up(chunk_bytes, kCacheLine);
   struct stat info {};
   if (::fstat(memory.fd(), &info) != 0) return system_error("asking for the size of shared memory");
@@ -84,9 +84,10 @@ Result<Segment> Segment::open(Socket memory, int ranks, size_t chunk_bytes) {
   if ((seals & kSeals) != kSeals)
     return fail(ErrorCode::kUnavailable, "the shared memory is not sealed against resizing");
   if (static_cast<size_t>(info.st_size) != segment_bytes(ranks, chunk_bytes))
-    return fail(ErrorCode::kInvalidArgument,
-                "the shared memory has another size than expected; PUSHPULL_SHM_CHUNK_BYTES must be "
-                "the same on every rank");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "the shared memory has another size than expected; PUSHPULL_SHM_CHUNK_BYTES must be "
+        "the same on every rank");
   auto segment = map(std::move(memory), ranks, chunk_bytes);
   if (segment && segment->header().chunk_bytes != chunk_bytes)
     return fail(ErrorCode::kInvalidArgument,

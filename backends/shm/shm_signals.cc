@@ -36,7 +36,7 @@ void futex_wake(Signal& signal) {
 
 }  // namespace
 
-Signals::Signals(const Segment& segment, int rank, std::vector<std::string> names,
+Signals::Signals(const ShmSegment& segment, int rank, std::vector<std::string> names,
                  std::vector<std::string> hosts, Duration patience, bool crowded)
     : segment_(segment),
       rank_(rank),

@@ -22,7 +22,7 @@ class Signals {
 
   // `names[r]` is for messages. `patience`: how long a rank may be waited for; zero: for ever.
   // `crowded`: ranks share cores, so that a spinning one keeps the awaited one from running.
-  Signals(const Segment& segment, int rank, std::vector<std::string> names,
+  Signals(const ShmSegment& segment, int rank, std::vector<std::string> names,
           std::vector<std::string> hosts, Duration patience, bool crowded);
 
   // This rank's counter becomes `value`.
@@ -52,7 +52,7 @@ class Signals {
   bool somebody_left(const Signal& signal, int rank, uint64_t value);
   void wake_everybody();
 
-  const Segment& segment_;
+  const ShmSegment& segment_;
   const int rank_;
   const std::vector<std::string> names_;
   const std::vector<std::string> hosts_;

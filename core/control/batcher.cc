@@ -11,7 +11,7 @@ constexpr size_t kMaxEntries = 64u << 10;  // of a batch: a frame must hold them
 }  // namespace
 
 void Batcher::add(Slot slot) {
-  const Call& call = calls_[slot];
+  const GroupCall& call = calls_[slot];
   const Entry entry{call.priority, order_++, slot};
   ++waiting_;
   if (call.key >= lines_.size()) lines_.resize(call.key + 1);
@@ -25,7 +25,7 @@ void Batcher::add(Slot slot) {
 }
 
 void Batcher::push(const Entry& entry) {
-  const Call& call = calls_[entry.slot];
+  const GroupCall& call = calls_[entry.slot];
   const uint32_t index = keys_[call.key].variants[call.variant].exchange;
   if (index >= exchanges_.size()) exchanges_.resize(index + 1);
   Exchange& exchange = exchanges_[index];
@@ -67,7 +67,7 @@ void Batcher::cut(Batch* batch) {
 }
 
 void Batcher::finish(const Entry& entry) {
-  const Call& call = calls_[entry.slot];
+  const GroupCall& call = calls_[entry.slot];
   Line& line = lines_[call.key];
   if (line.next < line.behind.size()) {
     released_.push_back(line.behind[line.next++]);
@@ -83,7 +83,7 @@ void Batcher::finish(const Entry& entry) {
 // false where nothing more fits. What fits whole goes whole; only a call that is larger than a
 // batch of its own is cut.
 bool Batcher::take_piece(Slot slot, uint64_t* room, std::vector<BatchEntry>* entries) {
-  Call& call = calls_[slot];
+  GroupCall& call = calls_[slot];
   const Variant& v = keys_[call.key].variants[call.variant];
   const uint64_t begin = call.begin;
   const uint64_t rest = std::min((v.range - begin) * v.width, v.bytes);

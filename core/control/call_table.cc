@@ -40,7 +40,7 @@ Slot CallTable::open(uint32_t key, uint64_t number, Clock::time_point now) {
     free_.pop_back();
     std::fill_n(&bits_[slot * words_], words_, 0);
   }
-  Call& call = calls_[slot];
+  GroupCall& call = calls_[slot];
   auto deviants = std::move(call.deviants);
   deviants.clear();
   call = {.number = number,
@@ -60,7 +60,7 @@ bool CallTable::announce(Slot slot, int rank, uint32_t variant) {
   const uint64_t bit = uint64_t{1} << (rank % 64);
   if ((word & bit) != 0) return false;
   word |= bit;
-  Call& call = calls_[slot];
+  GroupCall& call = calls_[slot];
   if (call.stage != Stage::kFailing) ++marks_[static_cast<size_t>(rank)];
   if (call.announced++ == 0) {
     call.variant = variant;
@@ -88,7 +88,7 @@ void CallTable::uncount(Slot slot) {
 }
 
 void CallTable::unlink(Slot slot) {
-  Call& call = calls_[slot];
+  GroupCall& call = calls_[slot];
   (call.older == kNoCall ? oldest_ : calls_[call.older].newer) = call.newer;
   (call.newer == kNoCall ? newest_ : calls_[call.newer].older) = call.older;
   call.older = call.newer = kNoCall;

@@ -25,7 +25,7 @@ enum class Stage : uint8_t {
   kFailing,  // it fails on each rank as it comes
 };
 
-struct Call {
+struct GroupCall {
   uint64_t number = 0;
   uint32_t key = 0;
   uint32_t announced = 0;  // by how many ranks
@@ -66,8 +66,8 @@ class CallTable {
   // Ends a call, open or not yet.
   void end(uint32_t key, uint64_t number);
 
-  Call& operator[](Slot slot) { return calls_[slot]; }
-  const Call& operator[](Slot slot) const { return calls_[slot]; }
+  GroupCall& operator[](Slot slot) { return calls_[slot]; }
+  const GroupCall& operator[](Slot slot) const { return calls_[slot]; }
   std::span<const uint64_t> announcers(Slot slot) const { return {&bits_[slot * words_], words_}; }
   std::vector<int> missing(Slot slot) const;
   bool has_announced(Slot slot, int rank) const { return has_rank(announcers(slot), rank); }
@@ -80,7 +80,7 @@ class CallTable {
   }
   // The first call of the key that still waits for ranks, or kNoCall.
   Slot first_waiting(uint32_t key) const;
-  // Waiting calls, from the oldest on by Call::newer.
+  // Waiting calls, from the oldest on by GroupCall::newer.
   Slot oldest() const { return oldest_; }
   size_t open_count() const { return calls_.size() - free_.size(); }
 
@@ -99,7 +99,7 @@ class CallTable {
   int size_;
   size_t words_;
   std::vector<Window> windows_;  // by key
-  std::vector<Call> calls_;
+  std::vector<GroupCall> calls_;
   std::vector<uint64_t> bits_;  // words_ per call: who has announced it
   std::vector<Slot> free_;
   size_t places_ = 0;  // over all windows

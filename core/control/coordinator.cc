@@ -220,7 +220,7 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
     slot = open_call(rank, key, number, now);
     if (slot == kNoCall) return false;
   }
-  Call& call = calls[slot];
+  GroupCall& call = calls[slot];
   if (calls.has_announced(slot, rank)) {
     malformed(rank, fmt::format("{} was announced twice", keys.describe_call(key, number)));
     return false;
@@ -236,7 +236,8 @@ bool Coordinator::State::announce(int rank, const Announcement& announcement, Ti
   } else {
     stand_in(slot);
   }
-  if ((num_away == 0 || calls.find(key, number) == slot) && calls.complete(slot)) everyone_came(slot);
+  if ((num_away == 0 || calls.find(key, number) == slot) && calls.complete(slot))
+    everyone_came(slot);
   note_facing(key, now);
   return true;
 }

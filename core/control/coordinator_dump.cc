@@ -35,7 +35,7 @@ std::string Coordinator::dump(Clock::time_point now) const {
       text += fmt::format("  and more: {} calls are open\n", s.calls.open_count());
       break;
     }
-    const Call& call = s.calls[slot];
+    const GroupCall& call = s.calls[slot];
     text += fmt::format("  {}{}\n", s.keys.describe_call(call.key, call.number),
                         s.waits_for(slot, now - call.since));
   }

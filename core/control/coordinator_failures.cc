@@ -76,7 +76,7 @@ void Coordinator::State::fail_on_arrival(Slot slot, int rank, bool tell) {
 // "key 'w' differs between ranks: rank 0 has float32 (64, 3), ranks 1-2 have float16 (64, 3); give
 // this key the same shape, dtype and scale on every rank"
 void Coordinator::State::fail_mismatched(Slot slot) {
-  const Call& call = calls[slot];
+  const GroupCall& call = calls[slot];
   std::map<uint32_t, std::vector<int>> by_variant;
   std::vector<uint32_t> variants(ranks.size(), call.variant);
   for (const auto& [rank, variant] : call.deviants) variants[static_cast<size_t>(rank)] = variant;
@@ -168,10 +168,10 @@ void Coordinator::State::fail_facing(const Facing& facing) {
   int culprit = -1;
   for (const auto& [who, text] : sides)
     if (who.size() == 1 && options.size > 2) culprit = who.front();
-  const std::string message =
-      fmt::format("key {} differs between ranks: {}, {}; make the same calls of this key on every "
-                  "rank",
-                  quoted_key(keys[facing.keys[0]].name), sides[0].second, sides[1].second);
+  const std::string message = fmt::format(
+      "key {} differs between ranks: {}, {}; make the same calls of this key on every "
+      "rank",
+      quoted_key(keys[facing.keys[0]].name), sides[0].second, sides[1].second);
 
   Failed failed[2];
   for (int side = 0; side < 2; ++side) {
@@ -211,7 +211,7 @@ void Coordinator::State::judge_stalls(Time now) {
   std::map<std::vector<uint64_t>, std::vector<Slot>> to_warn;
   bool any_due = false;
   for (Slot slot = calls.oldest(); slot != kNoCall; slot = calls[slot].newer) {
-    Call& call = calls[slot];
+    GroupCall& call = calls[slot];
     // Who has joined waits as long as the others have data.
     if (keys[call.key].kind == CallKind::kJoin) continue;
     if (fails && now >= call.since + options.stall_timeout) {
@@ -238,7 +238,7 @@ void Coordinator::State::judge_stalls(Time now) {
 }
 
 void Coordinator::State::fail_stalled(Slot slot) {
-  const Call& call = calls[slot];
+  const GroupCall& call = calls[slot];
   const uint32_t key = call.key;
   const uint64_t number = call.number;
   const auto since = call.since;
@@ -268,7 +268,7 @@ void Coordinator::State::warn_stalled(const std::vector<Slot>& slots, Time now) 
   constexpr size_t kMaxNamed = 8;
   std::string text;
   for (size_t i = 0; i < slots.size(); ++i) {
-    Call& call = calls[slots[i]];
+    GroupCall& call = calls[slots[i]];
     if (i < kMaxNamed) text += (i == 0 ? "" : ", ") + keys.describe_call(call.key, call.number);
     do {
       call.next_warning = call.since + 2 * (call.next_warning - call.since);

@@ -30,7 +30,7 @@ void Coordinator::State::come_back() {
 }
 
 void Coordinator::State::stand_in(Slot slot) {
-  const Call& call = calls[slot];
+  const GroupCall& call = calls[slot];
   if (num_away == 0 || call.announced + static_cast<uint32_t>(num_away) < ranks.size()) return;
   const uint32_t key = call.key;
   const uint64_t number = call.number;

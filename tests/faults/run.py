@@ -97,7 +97,7 @@ def run_one(trial, surroundings, options, isolated, folder):
     lab = surroundings.lab() if on_lab else None
     redis = surroundings.lab_redis if on_lab else surroundings.redis
     known = surroundings.processes()
-    ward = injuries.Ward(options.worker, [sys.executable, str(ROOT / "tests/faults/mxnet_worker.py")],
+    ward = injuries.Ward(os.path.abspath(options.worker), [sys.executable, str(ROOT / "tests/faults/mxnet_worker.py")],
                          redis, lab, options.patience, options.long)
     folder.mkdir()
     job, run = injuries.KINDS[trial.kind](ward, folder, trial)

@@ -21,7 +21,7 @@ namespace {
 using namespace pushpull::testing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Shared = Result<std::unique_ptr<Segment>>;
+using Shared = Result<std::unique_ptr<ShmSegment>>;
 
 constexpr size_t kChunk = 64u << 10;
 
@@ -147,7 +147,7 @@ TEST_F(ShmProof, AGuestWhoseNumberIsNotInTheMemoryIsTurnedAway) {
 }
 
 TEST_F(ShmProof, MemoryThatIsNotTheFirstRanksIsFoundOut) {
-  auto copy = Segment::create(2, kChunk);
+  auto copy = ShmSegment::create(2, kChunk);
   ASSERT_TRUE(copy);
   expect_said(said_about_memory(copy->descriptor()), "its answer is not in the shared memory");
 }
