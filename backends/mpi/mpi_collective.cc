@@ -111,7 +111,7 @@ MpiCollective::~MpiCollective() {
     if (buffer.request == MPI_REQUEST_NULL) continue;
     busy = true;
     process_.group_failed();
-    static_cast<void>(buffer.memory.release());
+    process_.leave_to_mpi(std::move(buffer.memory));
   }
   int finalized = 0;
   MPI_Finalized(&finalized);

@@ -37,8 +37,8 @@ class MpiMailbox {
   // nullopt: there was none until the deadline.
   [[nodiscard]] Result<std::optional<std::string>> take(int from, std::string_view subject,
                                                         Deadline deadline);
-  // Whether MPI still holds letters that were sent: over TCP it connects at the first one, and gets on
-  // with that only while somebody calls it.
+  // Whether MPI still holds letters that were sent: over TCP it connects at the first one, and gets
+  // on with that only while somebody calls it.
   bool has_unsent() const { return unsent_.load(); }
   // Lets MPI get on with them.
   void push();

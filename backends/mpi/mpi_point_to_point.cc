@@ -55,7 +55,7 @@ MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int
 MpiPointToPoint::~MpiPointToPoint() {
   if (!requests_.empty()) {
     process_.group_failed();
-    for (Segment& segment : segments_) static_cast<void>(segment.block.release());
+    for (Segment& segment : segments_) process_.leave_to_mpi(std::move(segment.block));
   }
   process_.group_closed();
 }
@@ -122,7 +122,7 @@ Result<void> MpiPointToPoint::start_segment(Channel& channel, Ticket ticket) {
                            : MPI_Irecv(block, count, MPI_BYTE, peer, tag_, communicator_, &request);
   }
   if (code != MPI_SUCCESS) {
-    static_cast<void>(segment.block.release());  // who knows what MPI still does with it
+    process_.leave_to_mpi(std::move(segment.block));  // who knows what MPI still does with it
     return fail(peer_error(code, channel));
   }
   whole.started += segment.bytes;

@@ -241,8 +241,10 @@ void MpiProcess::stop() {
 }
 
 Result<MPI_Comm> MpiProcess::duplicate(Deadline deadline) {
-  // Owned by nobody: MPI writes here when the last rank comes, which may be after the deadline.
-  MPI_Comm* const copy = new MPI_Comm(MPI_COMM_NULL);
+  // MPI writes here when the last rank comes, which may be after the deadline.
+  auto place = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Comm* const copy = place.get();
+  leave_to_mpi(std::move(place));
   MpiMailbox* const mailbox = mailbox_.load();
   const MPI_Comm original = mailbox == nullptr ? MPI_COMM_WORLD : mailbox->communicator();
   MPI_Request request = MPI_REQUEST_NULL;

@@ -13,9 +13,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "backends/mpi/mpi_mailbox.h"
 #include "core/deadline.h"
@@ -61,6 +64,14 @@ class MpiProcess {
   void group_closed() { open_groups_.fetch_sub(1); }
   void group_failed() { failed_.store(true); }
   void peer_lost() { peer_lost_.store(true); }
+
+  // Keeps memory that MPI may still read or write after a failure, for as long as the process
+  // lives.
+  template <typename T>
+  void leave_to_mpi(std::unique_ptr<T> memory) {
+    const std::lock_guard lock(left_mutex_);
+    left_.push_back(std::shared_ptr<T>(std::move(memory)));
+  }
 
   // While it exists a group is inside a call and makes progress itself.
   class Call {
@@ -111,6 +122,9 @@ class MpiProcess {
   std::atomic<int> inside_{0};
   std::atomic<uint64_t> calls_{0};
   std::atomic<int64_t> tags_drawn_{0};
+
+  std::mutex left_mutex_;
+  std::vector<std::shared_ptr<void>> left_;
 
   std::mutex mailbox_mutex_;
   std::atomic<MpiMailbox*> mailbox_{nullptr};
