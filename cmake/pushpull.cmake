@@ -52,6 +52,14 @@ function(pushpull_module name)
   endif()
 endfunction()
 
+# In sanitized programs, what was loaded stays loaded until the end, so that reports can name it.
+function(pushpull_keep_modules name)
+  if(PUSHPULL_SANITIZE)
+    target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/sanitized/keep_modules.cc)
+    target_link_options(${name} PRIVATE -Wl,--export-dynamic-symbol=dlclose)
+  endif()
+endfunction()
+
 # pushpull_test(NAME SOURCES... [LIBS ...] [TIMEOUT seconds] [LABELS ...] [CORES n]):
 # one GoogleTest program, one ctest entry.
 function(pushpull_test name)
@@ -59,6 +67,7 @@ function(pushpull_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE pushpull_options pushpull GTest::gtest GTest::gtest_main
                                         ${ARG_LIBS})
+  pushpull_keep_modules(${name})
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
