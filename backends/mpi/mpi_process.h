@@ -69,6 +69,7 @@ class MpiProcess {
   // lives.
   template <typename T>
   void leave_to_mpi(std::unique_ptr<T> memory) {
+    if (memory == nullptr) return;
     const std::lock_guard lock(left_mutex_);
     left_.push_back(std::shared_ptr<T>(std::move(memory)));
   }

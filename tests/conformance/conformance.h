@@ -17,6 +17,7 @@
 
 #include "core/collective.h"
 #include "tests/support/reference.h"
+#include "tests/support/sanitized.h"
 
 namespace pushpull::testing {
 
@@ -61,11 +62,7 @@ inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
 
 constexpr size_t kMany = 1u << 20;
 // 100 MB of float32. Sanitizers, for which size matters less, take as long for a sixth of it.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr size_t kHuge = 4 * kMany;
-#else
-constexpr size_t kHuge = 25 * kMany;
-#endif
+constexpr size_t kHuge = kSanitized ? 4 * kMany : 25 * kMany;
 
 class Conformance : public ::testing::TestWithParam<Case> {
  protected:

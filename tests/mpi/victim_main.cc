@@ -10,16 +10,13 @@
 #include <vector>
 
 #include "core/kvstore.h"
+#include "tests/support/sanitized.h"
 
 namespace pushpull {
 namespace {
 
 // 100 MB. A sanitizer needs as long for a tenth of it.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr size_t kFloats = 2'500'000;
-#else
-constexpr size_t kFloats = 25'000'000;
-#endif
+constexpr size_t kFloats = testing::kSanitized ? 2'500'000 : 25'000'000;
 constexpr int kVictim = 1;
 
 [[noreturn]] void end(const std::string& line, int code) {

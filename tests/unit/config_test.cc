@@ -1,11 +1,10 @@
 #include "core/config.h"
 
-#include <unistd.h>
-
-#include <cstdio>
 #include <fstream>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/process.h"
 
 namespace pushpull {
 namespace {
@@ -24,19 +23,14 @@ Config::Environment environment(Variables variables = {}) {
 // A file that is removed again.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& content) {
-    char name[] = "/tmp/pushpull-test-XXXXXX";
-    const int fd = mkstemp(name);
-    EXPECT_GE(fd, 0);
-    close(fd);
-    name_ = name;
+  explicit TemporaryFile(const std::string& content) : name_(folder_.path() + "/job.yaml") {
     std::ofstream(name_, std::ios::binary) << content;
   }
-  ~TemporaryFile() { std::remove(name_.c_str()); }
   const std::string& name() const { return name_; }
 
  private:
-  std::string name_;
+  const testing::TemporaryDirectory folder_;
+  const std::string name_;
 };
 
 Result<Config> load_yaml(const std::string& content) {
@@ -157,7 +151,7 @@ struct WrongYaml {
   const char* content;
   const char* error;
 };
-class ConfigWrongYaml : public testing::TestWithParam<WrongYaml> {};
+class ConfigWrongYaml : public ::testing::TestWithParam<WrongYaml> {};
 
 TEST_P(ConfigWrongYaml, IsNamedWithLineAndColumn) {
   EXPECT_EQ(yaml_error(GetParam().content), GetParam().error);
@@ -165,7 +159,7 @@ TEST_P(ConfigWrongYaml, IsNamedWithLineAndColumn) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, ConfigWrongYaml,
-    testing::Values(
+    ::testing::Values(
         WrongYaml{"job: a\nbackand: gloo\n", "2:1: unknown key 'backand'; did you mean 'backend'?"},
         WrongYaml{"rendezvous:\n  uri: tcp://a:1\n",
                   "2:3: unknown key 'rendezvous.uri'; did you mean 'rendezvous.url'?"},

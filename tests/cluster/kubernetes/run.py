@@ -63,10 +63,11 @@ def write_document():
 
 
 def main():
-    by_containerfile = sys.argv[1:2] == ["--containerfile"]
-    arguments = sys.argv[2:] if by_containerfile else sys.argv[1:]
-    image = IMAGE.with_name("containerfile.tar") if by_containerfile else IMAGE
-    if by_containerfile:
+    arguments = sys.argv[1:]
+    image = IMAGE
+    if arguments[:1] == ["--containerfile"]:
+        del arguments[0]
+        image = IMAGE.with_name("containerfile.tar")
         subprocess.run([HERE / "build_by_containerfile", image], check=True)
     else:
         build_image()
