@@ -95,7 +95,7 @@ setup_horovod() {
 }
 
 setup_programs() {
-  cmake -S "$here/peers" -B "$peers/build" -DCMAKE_BUILD_TYPE=Release \
+  cmake --fresh -S "$here/peers" -B "$peers/build" -DCMAKE_BUILD_TYPE=Release \
     -DBENCH_PEERS_DIR="$peers" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$peers/bin"
   cmake --build "$peers/build" --parallel 2 --target peers
 }

@@ -1,6 +1,9 @@
-// Waiting for MPI, which has no wake-ups: poll shortly, then give way to others, then sleep
-// shortly.
+// Waiting for MPI, which has no wake-ups: poll shortly, then give way to others, then sleep, longer
+// the longer it takes. After a long wait the next one sleeps at once: with blocks that come from
+// another host at the pace of the link, polling would take the processor from the training.
 #pragma once
+
+#include "core/deadline.h"
 
 namespace pushpull {
 
@@ -12,13 +15,17 @@ class MpiBackoff {
 
   // After a poll that found nothing. Whether it slept.
   bool pause();
-  // After one that found something.
+  // After one that found something. The object is for one wait after the other.
   void reset();
 
  private:
   bool crowded_;
-  int polls_ = 0;
-  int sleeps_ = 0;
+  bool slow_ = false;  // the wait before was long, or somebody else wanted the processor
+  bool waiting_ = false;
+  bool taken_ = false;
+  Deadline since_{};
+  Deadline polls_until_{};
+  Deadline yields_until_{};
 };
 
 }  // namespace pushpull

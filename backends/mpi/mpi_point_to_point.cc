@@ -36,7 +36,7 @@ MpiPointToPoint::MpiPointToPoint(MpiProcess& process, MPI_Comm communicator, int
       tag_(tag),
       world_ranks_(std::move(world_ranks)),
       group_(std::move(group)),
-      crowded_(ranks_outnumber_cores(group_)),
+      backoff_(ranks_outnumber_cores(group_)),
       patience_(patience),
       channels_(2 * static_cast<size_t>(group_.size())) {
   const size_t most = bytes_under_way(group_.size());
@@ -213,7 +213,6 @@ Result<bool> MpiPointToPoint::test(Ticket ticket) {
 }
 
 Result<void> MpiPointToPoint::wait(Ticket ticket) {
-  MpiBackoff backoff(crowded_);
   Deadline deadline = never();
   bool timed = false;
   const MpiProcess::Call inside(process_);
@@ -221,13 +220,13 @@ Result<void> MpiPointToPoint::wait(Ticket ticket) {
     const uint64_t before = finished_segments_;
     auto ready = test(ticket);
     if (!ready) return fail(ready.error());
-    if (*ready) return {};
-    if (finished_segments_ != before) {
-      backoff.reset();
+    if (*ready || finished_segments_ != before) {
+      backoff_.reset();
       timed = false;
+      if (*ready) return {};
       continue;
     }
-    if (!backoff.pause()) continue;
+    if (!backoff_.pause()) continue;
     // It sleeps already: no harm in looking at the clock.
     if (!timed && patience_ != Duration::zero()) deadline = deadline_in(patience_);
     timed = true;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backends/exchange/point_to_point.h"
+#include "backends/mpi/mpi_backoff.h"
 #include "backends/mpi/mpi_process.h"
 #include "core/group.h"
 
@@ -102,7 +103,7 @@ class MpiPointToPoint : public PointToPoint {
   int own_name() const { return group_.members[static_cast<size_t>(group_.rank)].rank; }
 
   const Group group_;
-  const bool crowded_;
+  MpiBackoff backoff_;  // of wait()
   const Duration patience_;
 
   std::vector<Channel> channels_;  // 2 * peer, plus 1 for receiving

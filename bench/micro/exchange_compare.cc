@@ -7,8 +7,10 @@
 // "ours,chunk=65536,exchange=ring,batch=4194304,dtype=float16,sndbuf=1048576,rcvbuf=1048576";
 // kinds:
 //   ours          this project's exchange over its transport; batch: cut and grouped as core does
-//   it gloo          gloo::allreduce (ring) on one buffer, over Gloo's TCP transport gloo-on-ours
-//   the same over this project's transport memcpy        a copy of the set
+//   gloo          gloo::allreduce (ring) on one buffer, over Gloo's TCP transport
+//   gloo-on-ours  the same over this project's transport
+//   memcpy        a copy of the set
+//
 // The ranks are processes; an iteration counts with its slowest rank; variants take turns. CPU time
 // is user and system, of all ranks.
 #include <gloo/allreduce.h>
@@ -233,8 +235,8 @@ struct Run {
   std::vector<double> seconds, cpu;
 };
 
-void run_rank(const Options& options, Board& board,
-              std::deque<testing::LoopbackNetwork>& networks, const std::string& folder, int rank) {
+void run_rank(const Options& options, Board& board, std::deque<testing::LoopbackNetwork>& networks,
+              const std::string& folder, int rank) {
   size_t elements = 0;
   for (size_t count : options.counts) elements += (count + 63) / 64 * 64;
   std::vector<double> memory(elements + 16, 0.0);
@@ -247,8 +249,8 @@ void run_rank(const Options& options, Board& board,
     run.bytes = elements * size_of(run.choice.dtype);
     testing::LoopbackNetwork& network = networks[i];
     if (run.choice.kind == "ours")
-      run.variant = std::make_unique<Ours>(options, run.choice, connect(network, rank, run.choice),
-                                           data);
+      run.variant =
+          std::make_unique<Ours>(options, run.choice, connect(network, rank, run.choice), data);
     else if (run.choice.kind == "gloo")
       run.variant = std::make_unique<Gloo>(
           connect_stock(folder + "/" + std::to_string(i), rank, options.ranks), floats, elements);
