@@ -182,6 +182,18 @@ def test_the_table_has_the_faster_mode_and_ours_first():
                          "| memcpy, one thread | reference | 1.0 |"]
 
 
+def test_the_bulk_table_says_how_far_from_the_ideal():
+    slow, fast = make_case("dist_sync-1", [33_600_000]), make_case("pushpull-gloo", [5_992_000])
+    for case in (slow, fast):
+        case["wire_us"] = 5_600_000
+    group = make_group(slow, fast)
+    assert publish.bulk_table(make_run("2026-01-01", group)) == ""
+    group["name"] = "bulk-8"
+    assert publish.bulk_table(make_run("2026-01-01", group)).split("\n")[-3:] == [
+        "| **pushpull gloo** | C++ | 5.99 | 1.07 |",
+        "| MXNet dist_sync, 1 server | MXNet | 33.60 | 6.00 |", ""]
+
+
 def test_the_section_is_replaced_and_nothing_else():
     group = make_group(make_case("gloo", [9000]))
     group["name"] = "host-2"
