@@ -291,22 +291,29 @@ KINDS = {"kill": kill, "children": children, "exit": exit_early, "leave": leave,
          "hostile": hostile, "redis": redis_restarts}
 
 
-def dismiss_children(known, backend):
+def _descriptors(pid):
+    """What the descriptors of a process lead to; nothing once it has ended."""
+    try:
+        return [os.readlink(entry) for entry in os.scandir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []
+
+
+def dismiss_children(known, ranks, backend):
     """Ends the orphans of trials with children, and looks at what they held of the group's.
 
-    MPI's own sockets are MPI's business.
+    The survivors among `ranks` (pids) may still be leaving, as mpirun does not wait for them when it is
+    ended itself. MPI's own sockets are MPI's business.
     """
+    end = time.monotonic() + 5
+    while any(map(_descriptors, ranks)) and time.monotonic() < end:
+        time.sleep(0.02)
     ours = ("memfd:",) if backend == "mpi" else ("memfd:", "socket:")
     said = []
     for pid, name in isolation.descendants(known).items():
-        if pid in known:
-            continue
-        try:
-            held = [os.readlink(entry) for entry in os.scandir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue
-        said += [f"the child {pid} ({name}) holds {thing}" for thing in held
-                 if any(kind in thing for kind in ours)]
+        if pid not in known:
+            said += [f"the child {pid} ({name}) holds {thing}" for thing in _descriptors(pid)
+                     if any(kind in thing for kind in ours)]
     dismiss(known)
     return said
 

@@ -109,7 +109,8 @@ def run_one(trial, surroundings, options, isolated, folder):
         job.end()
     known.add(redis.pid)
     if trial.kind == "children":
-        said += injuries.dismiss_children(known, trial.backend)
+        ranks = {event["pid"] for event in job.events}
+        said += injuries.dismiss_children(known, ranks, trial.backend)
     left = injuries.leftovers(isolated and not on_lab, redis, known)
     said += [f"left behind: {thing}" for thing in left]
     injuries.dismiss(known, isolated)
