@@ -19,7 +19,7 @@ constexpr auto kSpin = std::chrono::microseconds(20);
 // somebody does.
 constexpr auto kYield = std::chrono::microseconds(200);
 constexpr auto kTaken = std::chrono::microseconds(50);
-constexpr auto kSlow = std::chrono::microseconds(400);
+constexpr auto kSlow = std::chrono::microseconds(400);  // so long, and the next sleeps at once
 constexpr auto kShortestSleep = std::chrono::microseconds(20);
 constexpr auto kShortestSleepWhenSlow = std::chrono::microseconds(60);
 // 12 KB at 1 Gbit/s, 125 KB at 10: less than is under way (bytes_under_way), so no link runs dry.
