@@ -1,5 +1,6 @@
 #include "mxnet_binding/bridge/engine_error.h"
 
+#include <condition_variable>
 #include <mutex>
 #include <stdexcept>
 
@@ -13,17 +14,60 @@ struct Error : public std::runtime_error {
 namespace pushpull::bridge {
 namespace {
 
-constexpr size_t kRoom = 1024;
+// The list doubles when it is full: with this many errors in it, it has room for as many again.
+constexpr size_t kErrors = 1025;
 
-void fail_at_once(void*, void* on_complete, void* library) {
-  complete_with_error(*static_cast<const MxnetLibrary*>(library),
-                      *static_cast<const EngineCallback*>(on_complete), "never seen");
-}
+// Operations that fail as soon as they run.
+class FailingOperations {
+ public:
+  explicit FailingOperations(const MxnetLibrary& library) : library_(library) {}
 
-void fail_at_once_with_start(void* context, void* on_start, void* on_complete, void* library) {
-  started(*static_cast<const EngineCallback*>(on_start));
-  fail_at_once(context, on_complete, library);
-}
+  [[nodiscard]] Result<void> push(NDArrayHandle writes) {
+    begin();
+    void* function = library_.has_on_start()
+                         ? reinterpret_cast<void*>(&FailingOperations::run_with_start)
+                         : reinterpret_cast<void*>(&FailingOperations::run);
+    if (library_.push_async(function, this, nullptr, &kCpu, nullptr, 0, &writes, 1,
+                            &kCpuPrioritized, 0, "pushpull", false) == 0) {
+      return {};
+    }
+    end();
+    return fail(PUSHPULL_ABORTED,
+                std::string("MXNet's engine did not take an operation: ") + library_.last_error());
+  }
+
+  // Returns when the engine has stored the errors of all that were pushed.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    none_left_.wait(lock, [this] { return left_ == 0; });
+  }
+
+ private:
+  static void run(void*, void* on_complete, void* operations) {
+    auto* self = static_cast<FailingOperations*>(operations);
+    complete_with_error(self->library_, *static_cast<const EngineCallback*>(on_complete),
+                        "never seen");
+    self->end();
+  }
+  static void run_with_start(void* context, void* on_start, void* on_complete, void* operations) {
+    started(*static_cast<const EngineCallback*>(on_start));
+    run(context, on_complete, operations);
+  }
+
+  void begin() {
+    std::lock_guard lock(mutex_);
+    ++left_;
+  }
+  void end() {
+    std::lock_guard lock(mutex_);
+    if (--left_ == 0) none_left_.notify_all();
+  }
+
+  const MxnetLibrary& library_;
+  std::mutex mutex_;
+  std::condition_variable none_left_;
+  size_t left_ = 0;
+};
 
 }  // namespace
 
@@ -39,16 +83,15 @@ void complete_with_error(const MxnetLibrary& library, const EngineCallback& on_c
 }
 
 Result<void> make_room_for_errors(const MxnetLibrary& library, std::span<NDArrayHandle> scratch) {
-  for (size_t errors = 0; errors < kRoom; errors += scratch.size()) {
-    for (NDArrayHandle& array : scratch) {
-      void* function = library.has_on_start() ? reinterpret_cast<void*>(&fail_at_once_with_start)
-                                              : reinterpret_cast<void*>(&fail_at_once);
-      if (library.push_async(function, const_cast<MxnetLibrary*>(&library), nullptr, &kCpu, nullptr,
-                             0, &array, 1, &kCpuPrioritized, 0, "pushpull", false) != 0) {
-        return fail(PUSHPULL_ABORTED, std::string("MXNet's engine did not take an operation: ") +
-                                          library.last_error());
-      }
+  for (size_t errors = 0; errors < kErrors; errors += scratch.size()) {
+    FailingOperations operations(library);
+    Result<void> pushed;
+    for (NDArrayHandle array : scratch) {
+      if (pushed) pushed = operations.push(array);
     }
+    // Reading an error looks through the list, on any thread: not while the list may move.
+    operations.wait();
+    if (!pushed) return pushed;
     for (NDArrayHandle array : scratch) library.wait_to_read(array);  // reads the error
   }
   return {};

@@ -20,7 +20,7 @@ void started(const EngineCallback& on_start);
 void complete_with_error(const MxnetLibrary& library, const EngineCallback& on_complete,
                          const std::string& sentence);
 
-// Makes room for about 1,000 errors at once: fails that many operations on `scratch`, arrays that
+// Makes room for about 1,000 more errors: fails that many operations on `scratch`, arrays that
 // nobody else uses, and reads each error. Not for NaiveEngine, which keeps no errors.
 [[nodiscard]] Result<void> make_room_for_errors(const MxnetLibrary& library,
                                                 std::span<NDArrayHandle> scratch);

@@ -101,8 +101,9 @@ class Group:
         self.folder = folder
         self._start = time.monotonic()
         base = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
-        base.update(OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", MXNET_KVSTORE_BACKEND=backend,
-                    **(env or {}))
+        # Unbuffered, print() would write a line and its end apart, and mpirun mix the ranks' pieces.
+        base.pop("PYTHONUNBUFFERED", None)
+        base.update(OMP_NUM_THREADS="1", MXNET_KVSTORE_BACKEND=backend, **(env or {}))
         if backend == "mpi":
             environments = [base]
             command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n",

@@ -61,6 +61,11 @@ def test_an_exception_in_a_thread_that_used_the_store(start):
     assert "ValueError: boom in a thread" in raising.err, raising.text
 
 
+def test_room_for_errors_is_made_while_nobody_reads_them(start):
+    outcome = start(1, "room_for_errors.py", 500).succeed()[0]
+    assert "500 rounds" in outcome.out
+
+
 @pytest.mark.parametrize("name", ["unread_failure", "failure_kept_over_a_fork"])
 def test_a_failure_that_nobody_reads_is_not_success(start, name):
     for outcome in start_ending(start, name).wait():

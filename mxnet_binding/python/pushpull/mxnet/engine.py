@@ -40,10 +40,13 @@ class Bridge:
 
         self._immediate = os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine"
         if not self._immediate:
-            scratch = [mx.nd.empty((1,)) for _ in range(64)]
-            handles = (ctypes.c_void_p * len(scratch))(*(array.handle for array in scratch))
-            _raise_from_bridge(self._library.pushpull_bridge_make_room(self._handle, handles,
-                                                                       len(scratch)))
+            self.make_room_for_errors()
+
+    def make_room_for_errors(self):
+        """In the engine's list of them, which it must not move while threads read it."""
+        scratch = [mx.nd.empty((1,)) for _ in range(64)]
+        handles = (ctypes.c_void_p * len(scratch))(*(array.handle for array in scratch))
+        _raise_from_bridge(self._library.pushpull_bridge_make_room(self._handle, handles, len(scratch)))
 
     def connect(self, kind):
         """Joins the group; returns when all workers have."""
