@@ -1,5 +1,6 @@
 // The threads that run batches: the data thread, and those that wait for a work.
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,8 +17,10 @@ namespace {
 
 // A driver looks on for this long without news before it sleeps: longer than a rank's wake-up.
 constexpr auto kDrive = std::chrono::microseconds(200);
+// After this long it gives way between two looks: whom it waits for may want this core.
+constexpr auto kSpin = std::chrono::microseconds(3);
 // Longer than one look takes unless something else wants the processor, which others need more.
-constexpr auto kPreempted = std::chrono::microseconds(20);
+constexpr auto kPreempted = std::chrono::microseconds(50);
 // After a vain look that many waits, doubled each time, only sleep.
 constexpr int kMaxSkipped = 15;
 // A wait that was over so soon, though its thread slept, would have been worth a longer look. Else
@@ -159,7 +162,10 @@ void Scheduler::drive(const WorkState& work, Deadline deadline) {
         moved = looked = Clock::now();
         break;
       }
-      relax();
+      if (looked - moved < kSpin)
+        relax();
+      else
+        ::sched_yield();
       const auto before = std::exchange(looked, Clock::now());
       if (looked - moved < kDrive && looked - before < kPreempted && looked < deadline) continue;
       idle = true;

@@ -29,6 +29,7 @@ struct RankSignals {
   Signal done;                                     // it needs nobody's slot any more
   alignas(kCacheLine) std::atomic<uint32_t> left;  // 1: it has closed the group
   std::atomic<uint64_t> proof[2];                  // see shm_proof.h
+  std::atomic<int32_t> core;                       // where its last step was made; a hint
 };
 
 struct SegmentHeader {

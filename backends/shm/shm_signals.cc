@@ -7,6 +7,7 @@
 #include <bit>
 #include <climits>
 #include <ctime>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,8 @@ namespace {
 constexpr int kSpins = 400;
 // A wake-up that came between the last look and the sleep is lost for no longer than this.
 constexpr timespec kNap = {0, 50'000'000};
+// A move costs some 20 us, and where other processes want cores too it may not help for long.
+constexpr auto kPartEvery = std::chrono::milliseconds(1);
 
 // The futex is the half of the counter that changes with every step. Not private: other processes.
 uint32_t* word(Signal& signal) {
@@ -51,6 +54,27 @@ void Signals::post(Counter counter, uint64_t value) {
   // other.
   signal.value.store(value, std::memory_order_seq_cst);
   if (signal.waiters.load(std::memory_order_seq_cst) != 0) futex_wake(signal);
+  note_core();
+}
+
+void Signals::note_core() {
+  const int core = this_core();
+  if (core != std::exchange(core_, core))
+    segment_.signals(rank_).core.store(core, std::memory_order_relaxed);
+}
+
+// Two threads that wake each other may come to share a core, and the kernel then leaves them there
+// while others are idle: each finds its cache warm and the other asleep.
+void Signals::part_from(int rank) {
+  if (segment_.signals(rank).core.load(std::memory_order_relaxed) != this_core()) return;
+  const auto now = Clock::now();
+  if (now < part_again_) return;
+  part_again_ = now + kPartEvery;
+  std::vector<int> taken;
+  for (int r = 0; r < segment_.ranks(); ++r)
+    if (r != rank_) taken.push_back(segment_.signals(r).core.load(std::memory_order_relaxed));
+  leave_core(taken);
+  note_core();
 }
 
 bool Signals::sleep(Signal& signal, int rank, uint64_t value) {
@@ -58,6 +82,7 @@ bool Signals::sleep(Signal& signal, int rank, uint64_t value) {
     relax();
     if (signal.value.load(std::memory_order_acquire) >= value) return true;
   }
+  if (spins_ != 0) part_from(rank);
   const Deadline deadline = patience_ == Duration::zero() ? never() : deadline_in(patience_);
   for (;;) {
     if (aborted()) return false;

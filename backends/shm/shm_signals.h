@@ -49,6 +49,8 @@ class Signals {
 
  private:
   bool sleep(Signal& signal, int rank, uint64_t value);
+  void note_core();
+  void part_from(int rank);
   bool somebody_left(const Signal& signal, int rank, uint64_t value);
   void wake_everybody();
 
@@ -58,6 +60,8 @@ class Signals {
   const std::vector<std::string> hosts_;
   const Duration patience_;
   const int spins_;
+  int core_ = -1;             // that the others know of
+  Deadline part_again_ = {};  // not before
 
   std::atomic<bool> aborted_ = false;
   mutable std::mutex mutex_;
